@@ -164,7 +164,7 @@ def test_report_and_experiment_show_tuned_scores(rows):
     rows.configure(configured("mine", task_seeds=[1, 2]))
     rows.snakemake("reports/eng.html")
     page, table = (rows.path / f"reports/eng.{kind}" for kind in ("html", "csv"))
-    assert "After fine-tuning" in page.read_text() and "accuracy, sound" in page.read_text()
+    assert "accuracy, sound" in page.read_text()
     (line,) = [line for line in table.read_text().splitlines() if ",mine," in line]
     assert line.startswith("eng,eng,mine,fine-tuned,all,all,1,share,40,1,1")
     values = configured("mine", task_seeds=[1])

@@ -13,8 +13,9 @@ from typing import Any
 from babelmill.core import stage_entry
 from babelmill.core.files import atomic_write, read_json, write_text
 from babelmill.experiments.page import experiment_page
-from babelmill.experiments.tables import latex, markdown, table_of, write_csv
+from babelmill.experiments.tables import comparison, latex, markdown, with_cells
 from babelmill.reporting.results import read_all
+from babelmill.reporting.table import score_table, write_csv
 
 
 class Experiment:
@@ -35,11 +36,11 @@ def run(job: stage_entry.Job[Any]) -> None:
     """Write the results of an experiment whose models are complete."""
     asked, out = job.settings, job.out
     models = read_all(asked)
-    table = table_of(asked, models)
-    out.mkdir(parents=True, exist_ok=True)
+    scores = score_table(models)
+    found = comparison(asked, models, scores)
     with atomic_write(out / "results.csv", "w") as file:
-        write_csv(asked, models, file)
-    texts = {"table.md": markdown(table), "table.tex": latex(table), "page.html": experiment_page(asked, models, table)}
+        write_csv(with_cells(asked, scores), file)
+    texts = {"table.md": markdown(found), "table.tex": latex(found), "page.html": experiment_page(asked, models, found)}
     for name, text in texts.items():
         write_text(out / name, text)
 

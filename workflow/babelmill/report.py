@@ -1,11 +1,9 @@
 """Write the results of a batch as one page for people and one table for programs (stage `report`).
 
-    python -m babelmill.report --settings results/reports/tier1/settings.json --out reports/tier1.html \\
-        --csv reports/tier1.csv
+    python -m babelmill.report results/settings/report/tier1.json
 
 Here every model must be complete; `babelmill report tier1` writes the same from the results that exist. The page is one
-file without scripts, and it loads nothing from elsewhere. A batch is not a model: `reporting/asked.py` defines its
-settings.
+file without scripts, and it loads nothing from elsewhere. `reporting/asked.py` defines the settings.
 """
 
 import sys
@@ -15,18 +13,15 @@ from typing import Any
 from babelmill.core import stage_entry
 from babelmill.core.files import atomic_write, read_json, write_text
 from babelmill.reporting.page import page
-from babelmill.reporting.results import ReportedModel, read_all
-from babelmill.reporting.table import write_csv
+from babelmill.reporting.results import ModelResults, read_all
+from babelmill.reporting.table import score_table, write_csv
 
 
-def write(asked: dict[str, Any], models: list[ReportedModel], html: Path, table: Path) -> None:
+def write(asked: dict[str, Any], models: list[ModelResults], html: Path, table: Path) -> None:
     """Write the page and the table."""
-    text = page(asked, models)
-    for path in (html, table):
-        path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(table, "w") as file:
-        write_csv(models, file)
-    write_text(html, text)
+        write_csv(score_table(models), file)
+    write_text(html, page(asked, models))
 
 
 class Report:

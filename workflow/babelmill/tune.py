@@ -219,7 +219,7 @@ def tune_languages(
             more = predictions_of_words(code, others, tuner.outcome(others))
         found.append(Tuned(predictions_of(code, classes, rows, outcome), more, scores))
     if settings.keep:
-        keep(tuner.model, tokenizer, keep_in / (code if len(tasks) == 1 else "joint"), classes)
+        keep(tuner.model, tokenizer, keep_in / (next(iter(tasks)) if len(tasks) == 1 else "joint"), classes)
     return found, tuner.seconds
 
 

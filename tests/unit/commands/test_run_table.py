@@ -67,7 +67,7 @@ def test_damaged_results_are_named_and_the_others_are_listed(interrupted):
     (interrupted / "results/checkpoints/deu/dce60fcfd8046cdd/attempt.json").write_text("{}")
     _, found, below = listed()
     assert "not read: results/models/eng/manifest.json: was changed after it was written" in below[0]
-    assert below[1] == "not read: results/checkpoints/deu/dce60fcfd8046cdd: KeyError: 'steps'"
+    assert below[-1] == "not read: results/checkpoints/deu/dce60fcfd8046cdd: KeyError: 'steps'"
     assert [*found] == [f"eng {place.name[:8]}"], "its run is in the checkpoints"
 
 

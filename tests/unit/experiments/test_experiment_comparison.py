@@ -67,6 +67,13 @@ def test_the_best_is_marked_only_if_it_is_sure():
     assert effects(scores, None) == {} and best(scores, {}, None) == set()
 
 
+def test_of_correlations_more_is_better():
+    low, high = {1: 1.0, 2: 1.11, 3: 1.2}, {1: 2.0, 2: 2.1, 3: 2.21}
+    column = Column("reading", "causal", "Spearman")
+    scores = {REFERENCE: {column: low}, OTHER: {column: high}}
+    assert best(scores, effects(scores, "lamb"), "lamb") == {(OTHER, column)}
+
+
 def test_bold_marks_are_false_in_less_than_five_percent():
     """2,000 experiments without any effect: 4 cells, 2 scores, 3 seeds, and seeds that matter for all cells alike."""
     generator, false = np.random.default_rng(0), 0

@@ -5,7 +5,6 @@ import copy
 import pytest
 import yaml
 
-from babelmill.config.languages import read_table
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
@@ -13,7 +12,7 @@ from babelmill.reporting.published import FILE, published, read
 
 SMALL = {
     "sources": {"paper": "a paper"},
-    "models": {"gpt": {"title": "GPT", "preset": "gpt2_30m"}, "bert": {"title": "BERT"}},
+    "models": {"gpt": "GPT", "bert": "BERT"},
     "tables": [
         {
             "suite": "blimp",
@@ -37,12 +36,8 @@ def test_scores_are_those_of_the_readme_of_the_challenge():
     assert published("blimp", "nld") == [] == published("no_suite", "eng")
 
 
-def test_every_score_has_a_source_and_a_preset_that_exists():
-    presets = {path.stem for path in (ROOT / "config/presets").glob("*.yaml")}
-    languages = read_table(ROOT / "config/languages.tsv")
-    for row in read(FILE):
-        assert row.source and row.language in languages and row.preset in presets | {None}, row
-    assert {row.preset for row in read(FILE)} >= {f"gptbert_2025_{kind}" for kind in ("masked", "mixed", "causal")}
+def test_every_score_has_a_source():
+    assert all(row.source and row.model for row in read(FILE))
 
 
 def test_the_baselines_of_suites_are_among_the_published_scores():
@@ -63,10 +58,13 @@ def test_the_baselines_of_suites_are_among_the_published_scores():
         (lambda v: v["tables"][0]["scores"].update(gpt="high"), "tables.0.scores.gpt = 'high': "),
         (
             lambda v: v["tables"][0].update(source="papper"),
-            "tables.0.source = 'papper' is not known; did you mean paper",
+            "tables.0.source: 'papper' is not known; did you mean paper",
         ),
-        (lambda v: v["tables"][0].update(language="enk"), "tables.0.language = 'enk' is not known; did you mean eng"),
-        (lambda v: v["tables"][0]["scores"].update(ber=1), "tables.0.scores.ber: `models` has no .*did you mean bert"),
+        (lambda v: v["tables"][0].update(language="enk"), "tables.0.language: 'enk' is not known; did you mean eng"),
+        (
+            lambda v: v["tables"][0]["scores"].update(ber=1),
+            "tables.0.scores.ber: 'ber' is not known; did you mean bert",
+        ),
         (lambda v: v["tables"].append(v["tables"][0]), "tables.1.scores.gpt: an earlier table has this score, too"),
         (lambda v: v.pop("models"), "wrong.yaml: models: this key is missing"),
     ],

@@ -1,7 +1,6 @@
 """Tests and intervals for two models on the same pairs, beside known values and many made comparisons."""
 
 import math
-import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +8,7 @@ import pytest
 
 from babelmill.core.files import UserError
 from babelmill.evaluation.metrics import entry, pooled
-from babelmill.suites.statistics import bootstrap, holm, mcnemar, over_documents, over_seeds
+from babelmill.suites.statistics import bootstrap, holm, mcnemar, over_documents
 
 
 def test_mcnemar_is_the_exact_one():
@@ -26,12 +25,6 @@ def test_mcnemar_is_the_exact_one():
 def test_ties_count_for_neither_and_are_counted():
     found = mcnemar(np.array([1, 0.5, 0.5, 0, 1, 1]), np.array([0, 0, 0.5, 1, 1, 0.5]))
     assert found == (1, 1, 2, 1.0)
-
-
-def test_means_over_seeds_are_compared_by_their_sign():
-    assert mcnemar(np.array([1, 1 / 3, 0.5, 0]), np.array([2 / 3, 0, 0.5, 1]), means=True)[:3] == (2, 1, 0)
-    of_two = np.array([1, 0.5, 0.5, 0]), np.array([0.5, 0.5, 0, 0.5])
-    assert mcnemar(*of_two, means=True)[:3] == (2, 1, 0), "half of two models are right: no tie"
 
 
 def test_holm_is_what_one_gets_by_hand():
@@ -121,15 +114,3 @@ def test_the_difference_of_several_languages_is_that_of_their_scores():
     scores = [pooled([entry(each[language == i], size[language == i], 9) for i in (0, 1)], whole) for each in nats]
     found = over_documents((of_documents(nats[0], size, language), of_documents(nats[1], size, language)), ("x", "x"))
     assert found.value == pytest.approx(scores[0]["value"] - scores[1]["value"])
-
-
-def test_the_difference_over_seeds_is_welchs():
-    first, second = [1.52, 1.49, 1.55], [1.60, 1.58, 1.71, 1.66]
-    from scipy.stats import ttest_ind  # slow to import
-
-    found, expected = over_seeds(first, second), ttest_ind(first, second, equal_var=False).confidence_interval()
-    assert found == pytest.approx((np.mean(first) - np.mean(second), expected.low, expected.high))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert over_seeds([1.0, 1.0], [1.1, 1.2]).low < -0.1, "seeds of one side that agree are no warning"
-    assert over_seeds([1.5], second) == (pytest.approx(1.5 - np.mean(second)), None, None)

@@ -247,7 +247,6 @@ def test_options_with_equal_scores_share_the_point_or_the_first_or_none_gets_it(
         points = Choices().points(found, "causal")
         assert points[:4] == pytest.approx(expected) and np.isnan(points[4])
         assert found["causal"].to_pylist()[4] is None
-        assert Choices().margins(found, "causal")[:4].tolist() == [0, 0, -2, 1]
 
 
 def test_the_mean_of_phenomena_is_the_mean_of_the_means_of_their_paradigms():

@@ -12,6 +12,7 @@ main ones. Nothing is changed, and nothing runs again. If the text comes from th
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 from babelmill.config import loading
@@ -20,7 +21,8 @@ from babelmill.config.schema import Corpus
 from babelmill.core import manifest
 from babelmill.core.files import UserError, sha256, write_json, write_text
 from babelmill.graph import Graph
-from babelmill.reporting.surveys import FOLDER, MADE, SOURCE
+
+FOLDER = Path("reports/corpora")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +47,7 @@ def look(graph: Graph, code: str, made: bool, threads: int) -> dict[str, Any]:
     """Return what is found in a language's sources, or in its corpus; raise a UserError if there is no text."""
     from babelmill.corpus.__main__ import Inputs, inputs
     from babelmill.corpus.reading import Reading
+    from babelmill.survey.page import MADE, SOURCE
     from babelmill.survey.walk import survey
 
     corpus, folder = graph.configuration.corpus(code).corpus, graph.result("corpus", code).path

@@ -7,7 +7,6 @@ else from the base (`like:`). So cells are trained, listed and explained like al
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from babelmill.config.schema import Experiment
@@ -114,13 +113,3 @@ def text_of(value: Any) -> str:
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def refuse_equal(cells: Iterable[Cell], settings: Callable[[str], Any], where: str) -> None:
-    """Raise a UserError if two cells come to the same settings; `settings` returns those of a model."""
-    seen: dict[tuple[str, str], str] = {}
-    for cell in cells:
-        if cell.seed == 1:
-            other = seen.setdefault((cell.base, canonical_json(settings(cell.name))), cell.label)
-            if other != cell.label:
-                raise UserError(f"{where}.vary: the cells {other} and {cell.label} have the same settings")

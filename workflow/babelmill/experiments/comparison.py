@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from scipy import stats
 
-from babelmill.evaluation.metrics import SHARE
+from babelmill.reporting.table import less_is_better
 from babelmill.suites.statistics import holm
 
 LEVEL = 0.05
@@ -23,12 +23,12 @@ class Column(NamedTuple):
 
     suite: str  # the name of the suite; "" for the validation text
     method: str  # how sentences are scored; on the validation text, the metric
-    unit: str  # the unit of the score: "share", of which more is better, or another, of which less is better
+    unit: str  # the unit of the score, such as "share"
 
     @property
     def more_is_better(self) -> bool:
         """Return whether the best score is the largest one."""
-        return self.unit == SHARE
+        return not less_is_better(self.unit)
 
 
 class Mean(NamedTuple):

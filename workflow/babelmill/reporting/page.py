@@ -1,74 +1,87 @@
-"""Make the page of a report: prepare what its template shows as plain lists, and render it.
+"""Make the page of a report: tables and figures of the scores (`table.py`) and of manifests, which a template lays out.
 
 A score that does not exist is a dash, and the page explains only what it shows.
 """
 
-import functools
-import statistics
+import math
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from babelmill import __version__
 from babelmill.core import escape
-from babelmill.core.words import plural
-from babelmill.evaluation.metrics import SHARE, Metric
+from babelmill.core.words import plural, short
+from babelmill.evaluation.metrics import SHARE, metrics_of
 from babelmill.evaluation.overlaps import MEANING, in_training_text
-from babelmill.evaluation.suite_scores import METHODS, chance, headline_method, measure_of, sampled, weighting
-from babelmill.evaluation.tuned_scores import summarize
+from babelmill.evaluation.suite_scores import weighting
 from babelmill.release.card.training_history import training_curves, training_hours
-from babelmill.reporting import figures
-from babelmill.reporting.asked import STYLE, TEMPLATE
-from babelmill.reporting.figures import moments
-from babelmill.reporting.results import ReportedModel
-from babelmill.reporting.surveys import surveys
-from babelmill.reporting.table import ALL, ScoreRow, differing_settings, metrics_of_all, rows_of, unit_of
-from babelmill.runtime.store import TAKEN
+from babelmill.reporting import figures, table
+from babelmill.reporting.results import ModelResults
+from babelmill.reporting.table import ALL, TUNED, Frame, less_is_better, rows_in, shown, unit_text
 
-NOTHING = Markup("")
+Asked = dict[str, Any]  # what `asked.asked_of` returns
 RECIPES = 6  # whose losses are drawn over each other: readers can tell so many colours apart
 COLUMNS = 6  # columns of a table of phenomena, so that it fits a printed page
 
 
-def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOTHING) -> str:
-    """Return the report as one HTML file; `first`: a section that stands before all others."""
-    template = environment()
-    template.filters |= {"amount": figures.number, "percent": percent, "part": part, "shade": shade, "unit": unit_of}
-    rows = [row for model in models for row in rows_of(model)]
-    states = Counter(model.state for model in models)
-    return template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        first=first,
-        asked=asked,
-        name=", ".join(asked["name"].split("+")),
-        version=__version__,
-        models=models,
-        counts=f"{plural(len(models), 'model')}: " + ", ".join(f"{n} {state}" for state, n in states.most_common()),
-        lacking=[model for model in models if model.state != "converted" or model.problems],
-        overview=overview(asked, models, rows),
-        texts=[of_metric(name, metric, models, rows) for name, metric in metrics_of_all(models).items()],
-        tuned=tuned(asked, models),
-        suites=[found for name in asked["suites"] if (found := of_suite(name, asked, models, rows))["lines"]],
-        learning=learning(asked, models),
-        **training(models),
-        looked_at=surveys(asked["languages"], corpora_of(asked)),
-        tokenizers=tokenizers(models),
-        recipes=recipes(models),
-        made_with=made_with(models),
-        costs=[cost(model) for model in models if ("train", "") in model.manifests],
-        challenges=challenges(asked, models),
-        coverage=coverage(asked, models),
-        versions=versions(models),
-        sources=sources(models),
+@dataclass(frozen=True, order=True)
+class Cell:
+    """A text or a figure in a table, with notes in small letters."""
+
+    text: Any  # a text from outside, which is escaped, or Markup
+    notes: tuple[str, ...] = ()
+
+
+class Table(NamedTuple):
+    """A table, whose index names the lines. Cells are texts, `Cell`s, or None: a dash."""
+
+    frame: Frame
+    first: str = "model"  # the head of the index
+    caption: str = ""
+    look: str = "scores"  # classes of the style sheet
+
+
+class Section(NamedTuple):
+    """A section. `pictures`: figures beside each other, each with its caption. It is left out if it shows nothing."""
+
+    title: str
+    tables: Sequence[Table] = ()
+    note: str = ""  # besides what the template says about sections with this title
+    pictures: Sequence[tuple[Cell, Markup]] = ()
+
+
+def page(asked: Asked, models: list[ModelResults], first: Sequence[Section] = ()) -> str:
+    """Return the report as one HTML file; `first`: sections that stand before all others."""
+    scores = labelled(asked, table.score_table(models))
+    now, states = scores[scores["million_words"].isna()], Counter(model.state for model in models)
+    sections = [
+        *first,
+        Section("Not complete", [lacking(models)]),
+        Section("Models and languages", [overview(asked, now)]),
+        *measured(asked, models, now),
+        Section("Learning in time", pictures=learning(asked, scores)),
+        Section("Training", pictures=training(asked, models)),
+        Section("Tokenizers", [tokenizers(asked, models)]),
+        Section("Costs of training", [costs(models)]),
+        Section("Made with", [made_with(asked, models)]),
+    ]
+    sections = [each._replace(tables=[some for some in each.tables if len(some.frame)]) for each in sections]
+    counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            name=", ".join(asked["name"].split("+")),
+            counts=f"{plural(len(models), 'model')}: {counts}",
+            version=__version__,
+            sections=[each for each in sections if each.tables or each.pictures],
+        )
     )
-
-
-def corpora_of(asked: dict[str, Any]) -> set[Path]:
-    """Return the corpora that the models use."""
-    results = [item for model in asked["models"].values() for item in model.get("results", {}).items()]
-    return {Path(path) for title, path in results if title.startswith("corpus ")}
 
 
 def environment() -> Environment:
@@ -76,14 +89,8 @@ def environment() -> Environment:
 
     Names, notes, error messages and texts may hold HTML, which is escaped, and what terminals and browsers obey.
     """
-    return Environment(
-        loader=FileSystemLoader(STYLE.parent),
-        autoescape=True,
-        finalize=plain,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    look = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    return Environment(loader=FileSystemLoader(Path(__file__).parent), finalize=plain, **look)
 
 
 def plain(value: Any) -> Any:
@@ -91,376 +98,227 @@ def plain(value: Any) -> Any:
     return escape.line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def learning(asked: dict[str, Any], models: list[ReportedModel]) -> list[tuple[ReportedModel, str, Markup]]:
-    """Return the curves of all suites on the same axes, for the models and languages whose snapshots were scored."""
-    found = [
-        (model, code, about["title"], curve, chance(model.scores[suite]))
-        for suite, about in asked["suites"].items()
-        for model in models
-        for code in model.languages
-        if (curve := moments(model, code, suite))
-    ]
-    pictures = figures.learning_pictures([each[2:] for each in found])
-    return [(model, code, picture) for (model, code, *_), picture in zip(found, pictures, strict=True)]
+def lines(found: Iterable[Sequence[Any]], *heads: object) -> Frame:
+    """Return a table whose lines begin with their names."""
+    return table.frame_of(found, ["", *heads]).set_index("")
 
 
-def training(models: list[ReportedModel]) -> dict[str, Any]:
-    """Return the curves of all runs on the same axes, and the kinds of lines in them."""
-    runs = [(model, training_curves(model.record)) for model in models if model.record]
-    pictures = figures.training_pictures([(model.name, curves) for model, curves in runs])
-    by_name = {model.name: curves for model, curves in runs}
-    recipes_of = [[by_name[name] for name in names if name in by_name] for names in recipes(models)["models"]]
-    together = len(runs) > 1 and len(recipes_of) <= RECIPES
-    kinds = [kind for _, curves in runs for kind in curves["kinds"].values()]
-    lines = [name for name in ("training", "raw", "averaged") if any(kind[name] for kind in kinds)]
-    return {
-        "trained": list(zip((model for model, _ in runs), pictures, strict=True)),
-        "lines": lines,
-        "overlaid": figures.fitted(functools.partial(figures.overlaid, recipes_of), alone=True) if together else "",
+def distinct(names: dict[str, str]) -> dict[str, str]:
+    """Return names for readers, with the code behind those that two codes have."""
+    return {code: name if [*names.values()].count(name) == 1 else f"{name} ({code})" for code, name in names.items()}
+
+
+def who(asked: Asked, model: str, code: str) -> Cell:
+    """Return the name of a model, with its language."""
+    language = distinct(asked["languages"]).get(code, code)
+    return Cell(model, (language,) if language != model else ())
+
+
+def labelled(asked: Asked, scores: Frame) -> Frame:
+    """Return scores with columns for what a reader sees: `who`, `kind`, `column` and `text`."""
+    kinds = {
+        kind: distinct({name: each["title"] for name, each in asked[kind].items()}) for kind in ("suites", "tasks")
     }
+    seen = []
+    for row in rows_in(scores):
+        kind = "tasks" if row.method == TUNED else "suites" if row.suite else ""
+        title = kinds[kind][row.suite] if kind else row.method
+        notes = (row.ends, f"{row.method}, n = {row.n:,}" if kind == "suites" else f"n = {row.n:,}", row.remark)
+        if not row.phenomenon == row.paradigm == ALL:  # tables of parts are large
+            notes = (f"{row.ends}, n = {row.n:,}",)
+        text = Cell(shown(row.score, row.unit), notes)
+        seen.append((who(asked, row.model, row.language), kind, Cell(title, (unit_text(row.unit),)), text))
+    return scores.join(table.frame_of(seen, ["who", "kind", "column", "text"]))
 
 
-def percent(share: float | None) -> str:
-    """Return a share in percent as text; a dash if it is not known."""
-    return "–" if share is None else f"{100 * share:.1f}"
+def wide(scores: Frame, index: str, columns: str) -> Frame:
+    """Return the texts of scores as a table of two columns' values, in the order in which they appear."""
+    found = scores.pivot(index=index, columns=columns, values="text")
+    return found.reindex(index=scores[index].unique(), columns=scores[columns].unique())
 
 
-def part(value: float | None, digits: int = 2) -> str:
-    """Return a number as text; a dash if it is not known."""
-    return "–" if value is None else f"{value:,.{digits}f}"
-
-
-def headline_of(model: ReportedModel, suite: str) -> str:
-    """Return the method of a model's headline score on a suite; "" if there is no score."""
-    return headline_method(model.scores[suite]) if suite in model.scores else ""
-
-
-def overview(asked: dict[str, Any], models: list[ReportedModel], rows: list[ScoreRow]) -> dict[str, Any]:
-    """Return the overview table: its columns, and one line per model and language."""
-    found = {(row.model, row.language, row.suite, row.method): row for row in rows if row.is_whole}
-    metrics = metrics_of_all(models)
-    suites = [suite for suite in asked["suites"] if any(row.suite == suite for row in found.values())]
-    lines = []
-    for model in models:
-        for code in model.languages:
-            cells = [found.get((model.name, code, "", metric)) for metric in metrics]
-            cells += [found.get((model.name, code, suite, headline_of(model, suite))) for suite in suites]
-            lines.append({"model": model, "language": code, "cells": cells})
-    return {"metrics": metrics, "lines": lines}
-
-
-def of_metric(name: str, metric: Metric, models: list[ReportedModel], rows: list[ScoreRow]) -> dict[str, Any]:
-    """Return the strips of a metric on the validation text, the best model first."""
-    mine = [row for row in rows if row.suite == "" and row.method == name]
-    mine.sort(key=lambda row: (row.score if metric.unit != SHARE else -row.score, row.model, row.language))
-    simple = {(model.name, code): simple_score(model, code, name) for model in models for code in model.languages}
-    ends = [end for row in mine for end in (row.low, row.high, row.score) if end is not None]
-    ends += [beside for row in mine if (beside := simple[row.model, row.language]) is not None]
-    room = 0.04 * (max(ends) - min(ends)) or 0.1
-    scale = figures.Scale(min(ends) - room, max(ends) + room, 0, 100)
-    return {
-        "name": name,
-        "unit": unit_of(metric),
-        "simple": "most frequent code" if metric.unit == SHARE else "unigram",
-        "compared": any(simple[row.model, row.language] is not None for row in mine),
-        "meaning": metric.meaning,
-        "axis": figures.axis(scale, False),
-        "languages": len({row.language for row in mine}),
-        "lines": [
-            {
-                "row": row,
-                "simple": (beside := simple[row.model, row.language]),
-                "strip": figures.strip(scale, row.score, row.low, row.high, beside=beside),
-            }
-            for row in mine
-        ],
-    }
-
-
-def tuned(asked: dict[str, Any], models: list[ReportedModel]) -> list[dict[str, Any]]:
-    """Return the lines of the table of scores after fine-tuning: task by task and language, the best model first."""
-    lines = [
-        {"model": model.name, "score": each} | {key: asked["tasks"][each.task][key] for key in ("title", "protocol")}
-        for model in models
-        for each in summarize(model.tuned)
-    ]
-    order = list(asked["tasks"])
-    return sorted(
-        lines, key=lambda line: (order.index(line["score"].task), line["score"].language, -line["score"].mean)
-    )
-
-
-def simple_score(model: ReportedModel, code: str, metric: str) -> float | None:
-    """Return the score of a much simpler model: a unigram model, or one that always gives the most frequent code."""
-    found = model.variants_of(code)
-    score = found.get("unigram") or found.get("most_frequent", {}).get(metric)
-    return score["value"] if score else None
-
-
-def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows: list[ScoreRow]) -> dict[str, Any]:
-    """Return the strips of a suite and its published baselines, by language, and the table of its phenomena."""
-    about, by_name = asked["suites"][name], {model.name: model for model in models}
-    every = [row for row in rows if row.suite == name]
-    mine = [row for row in every if row.method == headline_of(by_name[row.model], name)]
-    heads = [row for row in mine if row.is_whole]
-    scored_models = [by_name[row.model].scores[name] for row in heads]
-    by_chance = chance(scored_models[0]) if heads else 0.5
-    measure = measure_of(scored_models[0]) if heads else ""
-    low = min([by_chance, *(row.low for row in heads if row.low is not None)])
-    high = max((row.high for row in heads if row.high is not None), default=1.0)
-    ends = (low - 0.02, min(1.0, high + 0.02)) if measure else (max(0.0, low - 0.02), 1.0)
-    scale = figures.Scale(*ends, 0, 100)
-    lines: list[dict[str, Any]] = [
-        {"row": row, "score": row.score, "language": row.language, "baseline": None} for row in heads
-    ]
-    scored = {row.language for row in heads}
-    lines += [
-        {"row": None, "score": each["score"] / 100, "language": each["language"], "baseline": each}
-        for each in about["baselines"]
-        if each["language"] in scored
-    ]
-    for each in about["originals"]:
-        reproductions = {model for model, of in asked["models"].items() if of["preset"] == each["preset"]}
-        ours = [row for row in heads if row.language == each["language"] and row.model in reproductions]
-        if ours:
-            same = {"language": each["language"], "score": each["score"], "pipeline": each["protocol"]}
-            lines = [line for line in lines if not same.items() <= (line["baseline"] or {}).items()]
-            baseline = {"model": each["model"], "pipeline": f"{each['protocol']}; {each['source']}"}
-            line = {"row": None, "score": each["score"] / 100, "language": each["language"], "baseline": baseline}
-            lines.append(line | {"reproduced": [difference_from(row, each["score"] / 100) for row in ours]})
-    for line in lines:
-        ends = (line["row"].low, line["row"].high) if line["row"] else (None, None)
-        line["strip"] = figures.strip(scale, line["score"], *ends, baseline=line["row"] is None, beside=by_chance)
-    # The language with the best model comes first. Baselines are among the models of their language.
-    best = {code: max(line["score"] for line in lines if line["language"] == code and line["row"]) for code in scored}
-    lines.sort(key=lambda line: (-best[line["language"]], line["language"], -line["score"]))
-    limits = {sampled(by_name[row.model].scores[name], row.method) for row in heads}
-    return about | {
-        "name": name,
-        "lines": lines,
-        "axis": figures.axis(scale, True),
-        "methods": sorted({row.method for row in heads}),
-        "samples": sorted(f"{most:,}" for most in limits if most is not None),
-        "headline": f"{measure} x 100" if measure else weighting(about["headline"]),
-        "measure": measure,
-        "chance": by_chance,
-        "noun": "pairs" if all("kind" not in scores for scores in scored_models) else "items",
-        "by_method": by_method(heads, every),
-        "overlaps": [
-            (row.model, row.language, in_training_text(overlap, row.language))
-            for row in heads
-            if (overlap := by_name[row.model].overlaps.get(name))
-        ],
-        "continued": any(by_name[row.model].manifest("train")["figures"].get("source") for row in heads),
-        "meaning_of_overlap": MEANING,
-        "phenomena": grouped([row for row in mine if row.phenomenon not in (ALL, "")], "phenomenon", by_chance),
-        "paradigms": grouped([row for row in mine if row.paradigm != ALL], "paradigm", by_chance),
-    }
-
-
-def difference_from(row: ScoreRow, original: float) -> str:
-    """Return by how many points a reproduction differs from its original, with the interval of its own score."""
-    ends = [end for end in (row.low, row.high) if end is not None]
-    interval = f" ({' to '.join(f'{100 * (end - original):+.1f}' for end in ends)})" if ends else ""
-    return f"{row.model} {100 * (row.score - original):+.1f}{interval}"
-
-
-def by_method(heads: list[ScoreRow], rows: list[ScoreRow]) -> dict[str, Any]:
-    """Return the table of the scores by all methods, a line per model and language; {} if there is only one method."""
-    found = {(row.model, row.language, row.method): row for row in rows if row.is_whole}
-    methods = sorted({method for _, _, method in found}, key=METHODS.index)
-    if len(methods) < 2:
-        return {}
-    keys = [(row.model, row.language) for row in heads]
-    return {"methods": methods, "lines": [(key, [found.get((*key, method)) for method in methods]) for key in keys]}
-
-
-def grouped(rows: list[ScoreRow], kind: str, by_chance: float) -> list[dict[str, Any]]:
-    """Return tables of the scores by phenomenon or paradigm (`kind`), the one with the best mean first.
-
-    Groups are lines and models are columns, COLUMNS in a table, so that it fits a page. If there are few groups and
-    many models, groups are the columns of one table. `by_chance`: the score of guessing, for shades.
-    """
-    unit = "percent" if not rows or rows[0].unit == SHARE else f"{rows[0].unit} x 100"
-    common = {"kind": kind, "chance": by_chance, "unit": unit}
-    groups: dict[str, list[ScoreRow]] = {}
-    for row in rows:
-        groups.setdefault(getattr(row, kind), []).append(row)
-    if len(groups) < 2:
-        return []
-    names = sorted(groups, key=lambda name: -statistics.fmean(row.score for row in groups[name]))
-    found = {(row.model, row.language, getattr(row, kind)): row for row in rows}
-    keys = list(dict.fromkeys((row.model, row.language) for row in rows))
-    counted = [(name, pairs(groups[name])) for name in names]
-    if len(names) <= COLUMNS < len(keys):
-        lines = [(key, [found.get((*key, name)) for name in names]) for key in keys]
-        return [{**common, "groups_are_lines": False, "heads": counted, "lines": lines}]
-    tables = []
-    for start in range(0, len(keys), COLUMNS):
-        part_of_keys = keys[start : start + COLUMNS]
-        lines = [(group, [found.get((*key, group[0])) for key in part_of_keys]) for group in counted]
-        tables.append({**common, "groups_are_lines": True, "heads": part_of_keys, "lines": lines})
-    return tables
-
-
-def pairs(rows: list[ScoreRow]) -> str:
-    """Return the number of pairs of a phenomenon as text; it may differ between languages."""
-    fewest, most = min(row.n for row in rows), max(row.n for row in rows)
-    return f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
-
-
-def shade(score: float, by_chance: float) -> int:
-    """Return the shade of a cell, from 0 (chance or below) to 5 (all items right)."""
-    return max(0, min(5, int((score - by_chance) / (1 - by_chance) * 5 + 0.5)))
-
-
-def tokenizers(models: list[ReportedModel]) -> list[dict[str, Any]]:
-    """Return what is known about each model's tokenizer, by language, the fewest tokens per word first."""
+def lacking(models: list[ModelResults]) -> Table:
+    """Return the models that are not complete, and why."""
     found = []
     for model in models:
-        figures_of = model.manifest("tokenizer")["figures"]
-        of_text = (model.evaluation or {}).get("tokenizer", {})
-        for code in model.languages:
-            known = figures_of.get("report", {}).get(code, {}) | of_text.get(code, {})
-            if known:
-                found.append({"model": model.name, "language": code, "size": figures_of.get("vocab_size"), **known})
-    return sorted(found, key=lambda line: (line.get("tokens_per_word", 0), line["model"]))
+        if model.state != "converted" or model.problems:
+            more = [f"and {len(model.problems) - 5} more results like these"] if len(model.problems) > 5 else []
+            found.append((model.name, model.state, Cell(model.note, (*model.problems[:5], *more))))
+    return Table(lines(found, "state", "why"), look="text")
 
 
-def cost(model: ReportedModel) -> dict[str, Any]:
-    """Return the cost of training a model. Its `energy` is None unless all of the training was measured."""
-    figures_of = model.manifest("train")["figures"]
-    joules = [line.get("energy") for line in model.record if line["kind"] == "train"]
-    measured = [each for each in joules if each is not None]
-    hours = training_hours(model.record)
-    return {
-        "model": model.name,
-        "hours": hours,
-        "speed": figures_of["tokens"] / hours / 3600 if hours else None,
-        "energy": sum(measured) / 3.6e6 if joules and len(measured) == len(joules) else None,
-        **{key: figures_of.get(key) for key in ("parameters", "steps", "tokens", "epochs")},
-    }
+def overview(asked: Asked, scores: Frame) -> Table:
+    """Return all headline scores, one line per model and language."""
+    heads = scores[scores["headline"] & (scores["method"] != TUNED)]
+    found = wide(heads, "who", "column")
+    for column, suite in heads[["column", "suite"]].drop_duplicates().itertuples(index=False):
+        uncovered = ~heads["language"].isin(asked["suites"][suite]["covers"]) if suite else []
+        found.loc[heads["who"][uncovered].unique(), column] = "not covered"
+    return Table(found)
 
 
-def made_with(models: list[ReportedModel]) -> dict[str, Any]:
-    """Return which processors and which code trained the models, [(text, number of models)], and the cost.
+def measured(asked: Asked, models: list[ModelResults], scores: Frame) -> Iterator[Section]:
+    """Yield a section for each metric, suite and task: a figure of its headline scores, and tables of their parts."""
+    for (kind, suite, column), heads in scores[scores["headline"]].groupby(["kind", "suite", "column"], sort=False):
+        every, unit = scores[(scores["suite"] == suite) & (scores["kind"] == kind)], heads["unit"].iloc[0]
+        title, note, parts, baselines = column.text, "", [], []
+        if kind == "suites":
+            about = asked[kind][suite]
+            note = f"Score: {weighting(about['headline']) if unit == SHARE else unit}."
+            note += f" Note: {about['note']}." if about["note"] else ""
+            note += f" Published scores: {'; '.join(about['sources'])}." if about["sources"] else ""
+            baselines = [each for each in about["baselines"] if each["language"] in set(heads["language"])]
+            named = dict(zip(heads["model"], heads["method"], strict=True))
+            mine = every[every["method"] == every["model"].map(named)]
+            overlaps = [
+                (who(asked, model.name, code), in_training_text(model.overlaps[suite], code))
+                for model in models
+                for code in (model.scores[suite]["languages"] if suite in model.overlaps else ())
+            ]
+            parts = [
+                Table(lines(overlaps, "in the training text"), caption=MEANING, look="text"),
+                *grouped(every[(every["phenomenon"] == ALL) & (every["paradigm"] == ALL)], "method"),
+                *grouped(mine[~mine["phenomenon"].isin((ALL, ""))], "phenomenon"),
+                *grouped(mine[mine["paradigm"] != ALL], "paradigm"),
+            ]
+        elif kind == "tasks":
+            note = "{metric}, {protocol}".format(**asked["tasks"][suite])
+        else:
+            evaluations = [model.evaluation for model in models if model.evaluation]
+            meanings = {name: each.meaning for found in evaluations for name, each in metrics_of(found).items()}
+            title, note = f"{title}, {unit}", f"Scored: {meanings[title]}."
+        yield Section(title, [strips(asked, heads, baselines), *parts], note)
 
-    A model that was taken from another one counts only if the other one is not in the report.
+
+def strips(asked: Asked, heads: Frame, baselines: list[dict[str, Any]]) -> Table:
+    """Return scores with their strips, language by language, the best first; published baselines stand among them."""
+    rows, published = rows_in(heads), [(each, each["score"] / 100) for each in baselines]
+    unit, sign = rows[0].unit, 1 if less_is_better(rows[0].unit) else -1
+    ends = [end for row in rows for end in (row.low, row.high, row.score, row.simple)]
+    drawn, found, best = figures.Strips([*ends, *(value for _, value in published)]), [], dict[str, float]()
+    for row, name, text in zip(rows, heads["who"], heads["text"], strict=True):
+        best[row.language] = min(sign * row.score, best.get(row.language, math.inf))
+        found.append((row.language, row.score, name, text, drawn.strip(row.score, (row.low, row.high), row.simple)))
+    for each, value in published:
+        name = Cell(each["model"], (asked["languages"][each["language"]], each["pipeline"]))
+        text, strip = Cell(shown(value, unit), ("published",)), drawn.strip(value, None, rows[0].simple, "hollow")
+        found.append((each["language"], value, name, text, strip))
+    found.sort(key=lambda each: (best[each[0]], each[0], sign * each[1]))
+    axis = Cell(drawn.axis(1 if sign > 0 else 100), (unit_text(unit),))
+    rest = [(name, text, Cell(strip)) for *_, name, text, strip in found]
+    return Table(lines(rest, "score", axis), look="scores inline strips")
+
+
+def grouped(scores: Frame, kind: str) -> Iterator[Table]:
+    """Yield tables of the scores by method, phenomenon or paradigm (`kind`), the one with the best mean first.
+
+    They have at most COLUMNS columns, so that they fit a printed page.
     """
-    trained = [model for model in models if ("train", "") in model.manifests]
-    found: dict[str, Counter[str]] = {"processors": Counter(), "code": Counter()}
-    costs: list[dict[str, Any]] = []
-    counted: set[str] = set()
-    for model in sorted(trained, key=is_taken):
-        about = model.manifest("train")
-        runs = about["figures"].get("ran_with", [])
-        for what, counter in found.items():
-            if of_runs := dict.fromkeys(each[what] for each in runs if what in each):
-                counter[", then ".join(of_runs)] += 1
-        key = about["key"]  # of what it was made from
-        if not is_taken(model) or key not in counted:
-            costs.append(cost(model))
-        counted.add(key)
-    energies = [line["energy"] for line in costs]
-    sums = {what: sum(line[what] or 0 for line in costs) for what in ("hours", "tokens")}
-    return {
-        **{what: counter.most_common() for what, counter in found.items()},
-        "precision": Counter(model.precision for model in trained if model.precision).most_common(),
-        "cost": sums | {"trainings": len(costs), "energy": None if None in energies else sum(energies)},
-    }
+    order = scores.groupby(kind)["score"].mean().sort_values(ascending=False).index
+    found = wide(scores, kind, "who").reindex(order)
+    found.index = [str(name).replace("_", " ") for name in order]
+    turned = len(order) <= COLUMNS < found.shape[1]
+    found = found.T if turned else found
+    for start in range(0, found.shape[1] if len(order) > 1 else 0, COLUMNS):
+        part, look = found.iloc[:, start : start + COLUMNS], "scores" + " folded" * (kind == "paradigm")
+        caption = f"By {kind}" + (f", part {start // COLUMNS + 1}" if found.shape[1] > COLUMNS else "")
+        yield Table(part, "model" if turned else kind, caption, look)
 
 
-def is_taken(model: ReportedModel) -> bool:
-    """Return whether the weights of a model are those of another model, which was trained alike."""
-    return TAKEN in model.manifest("train")["figures"]
-
-
-def recipes(models: list[ReportedModel]) -> dict[str, Any]:
-    """Return the recipes of the models: those with the same languages and settings, but other seeds.
-
-    "models" are the names of each recipe's models; "tables", in parts that fit a printed page, the settings in which
-    the recipes differ, and their values for each recipe.
-    """
-    differing, found = differing_settings(models), {}
-    for model in models:
-        if model.name in differing:
-            key = tuple(model.languages), tuple(differing[model.name].values())
-            found.setdefault(key, []).append(model.name)
-    keys = [*next(iter(differing.values()), {})]
-    parts = [slice(start, start + COLUMNS) for start in range(0, len(keys), COLUMNS)]
-    tables = [(keys[part], [(names, values[part]) for (_, values), names in found.items()]) for part in parts]
-    return {"models": [*found.values()], "tables": tables}
-
-
-def coverage(asked: dict[str, Any], models: list[ReportedModel]) -> dict[str, Any]:
-    """Return, for each language and suite, how many pairs there are, or that the suite does not cover the language."""
-    lines = []
-    for code in asked["languages"]:
-        cells = []
-        for suite, about in asked["suites"].items():
-            found = [m.scores[suite]["languages"] for m in models if suite in m.scores]
-            of_pairs = all("kind" not in m.scores[suite] for m in models if suite in m.scores)
-            count = next((each[code]["pairs"]["pairs"] for each in found if code in each), None)
-            noun = "pairs" if of_pairs else "items"
-            cells.append(f"{count:,} {noun}" if count else "covered, no score yet")
-            if code not in about["covers"]:
-                cells[-1] = "not covered"
-        lines.append((code, cells))
-    return {"suites": [about["title"] for about in asked["suites"].values()], "lines": lines}
-
-
-def challenges(asked: dict[str, Any], models: list[ReportedModel]) -> list[dict[str, Any]]:
-    """Return the numbers of each model's submission to its challenge, and published scores beside them."""
-    found = []
-    for model in models:
-        about, made = asked["models"][model.name].get("challenge"), model.submission
-        if not about:
-            continue
-        lines: list[dict[str, Any]] = []
-        if made:
-            for name in made["order"]:
-                known = {"title": made["titles"][name], "published": about["published"].get(name, [])}
-                lines.append(known | made["numbers"][name])
-            whole = {"title": "mean of all: the leaderboard's number", "published": []}
-            lines.append(whole | made["leaderboard"] | {"missing": []})
-        beside = [score for line in lines for score in line["published"]]
-        sources = list(dict.fromkeys(f"{score['protocol']} ({score['source']})" for score in beside))
-        found.append({"model": model.name, "title": about["title"], "made": made, "lines": lines, "sources": sources})
+def learning(asked: Asked, scores: Frame) -> list[tuple[Cell, Markup]]:
+    """Return the scores of snapshots over the words that they had read, all on the same axes."""
+    kept = scores[scores["headline"] & scores["million_words"].notna()].copy()
+    kept[["score", "low", "high", "simple"]] *= 100
+    ends = kept[["score", "low", "simple"]].min().min() - 2, kept[["score", "high", "simple"]].max().max() + 2
+    curves, found = kept.groupby(["who", "suite"], sort=False), []
+    for (name, suite), points in curves:
+        title = f"{asked['suites'][suite]['title']}, %"
+        found.append((name, figures.learning_picture(title, points, ends, alone=len(curves) == 1)))
     return found
 
 
-def versions(models: list[ReportedModel]) -> list[tuple[str, str, list[str]]]:
-    """Return the versions that made the results: (stage, version, models made by it)."""
+def training(asked: Asked, models: list[ModelResults]) -> list[tuple[Cell, Markup]]:
+    """Return the losses of all runs on the same axes; if few recipes were trained, also together."""
+    points, differing = [], table.differing_settings(models)
+    for model in models:
+        settings = [f"{key.rpartition('.')[2]} {value}" for key, value in differing.get(model.name, {}).items()]
+        recipe = ", ".join([" and ".join(asked["languages"][code] for code in model.languages), *settings])
+        for kind, curves in training_curves(model.record)["kinds"].items() if model.record else ():
+            points += [(model.name, recipe, kind, name, *at) for name, curve in curves.items() for at in curve]
+    losses = table.frame_of(points, ["model", "recipe", "kind", "curve", "tokens", "loss"])
+    losses, names = losses.astype({"tokens": float, "loss": float}), losses["model"].unique()
+    found = [(Cell(name), figures.training_picture(name, losses)) for name in names]
+    if len(names) > 1 and losses["recipe"].nunique() <= RECIPES and (together := figures.overlaid(losses)):
+        found.insert(0, (Cell("Means over seeds, between their extremes"), together))
+    return found
+
+
+def amount(value: float | None) -> str | None:
+    """Return a number in short; None if it is not known."""
+    if value is None or value != value:
+        return None
+    return short(value) if value >= 1e6 else f"{value:,.0f}" if value >= 1e3 else f"{value:.4g}"
+
+
+def tokenizers(asked: Asked, models: list[ModelResults]) -> Table:
+    """Return what is known about each model's tokenizer, by language, the fewest tokens per word first."""
+    heads = {"tokens_per_word": "tokens per word", "bytes_per_token": "bytes per token", "vocab_size": "entries"}
+    heads |= {"vocabulary_used": "share used", "words_kept_whole": "words kept whole"}
+    heads |= {"round_trip_rate": "texts given back"}
+    found = []
+    for model in models:
+        made = model.manifest("tokenizer")["figures"]
+        for code in model.languages:
+            of_text = (model.evaluation or {}).get("tokenizer", {}).get(code, {})
+            if known := made.get("report", {}).get(code, {}) | of_text:
+                known |= {"vocab_size": made.get("vocab_size")}
+                found.append((who(asked, model.name, code), *(known.get(key) for key in heads)))
+    found = [(name, *map(amount, each)) for name, *each in sorted(found, key=lambda each: each[1] or 0)]
+    return Table(lines(found, *heads.values()))
+
+
+def costs(models: list[ModelResults]) -> Table:
+    """Return the costs of training. Energy is shown of trainings that were measured as a whole."""
+    found: list[tuple[Any, ...]] = []
+    sums: dict[Path, tuple[float, float, float]] = {}  # models that share their weights count once
+    for model in models:
+        if ("train", "") in model.manifests:
+            about, hours = model.manifest("train")["figures"], training_hours(model.record)
+            joules = [each.get("energy", math.nan) for each in model.record if each["kind"] == "train"]
+            energy, tokens = sum(joules) / 3.6e6 if joules else math.nan, about.get("tokens") or 0
+            sizes = [about.get(key) for key in ("parameters", "steps", "tokens", "epochs")]
+            speed = tokens / hours / 3600 if hours else None
+            found.append((model.name, *map(amount, [*sizes, hours, speed, energy])))
+            sums[model.folders["train", ""].resolve()] = tokens, hours, energy
+    if len(found) > 1:
+        tokens, hours, energy = map(amount, map(sum, zip(*sums.values(), strict=True)))
+        title = Cell("in all", (f"{len(sums)} trainings",) if len(sums) < len(found) else ())
+        found.append((title, None, None, tokens, None, hours, None, energy))
+    heads = "parameters", "steps", "tokens", "epochs", "hours", "tokens per second", "energy, kWh"
+    return Table(lines(found, *heads))
+
+
+def made_with(asked: Asked, models: list[ModelResults]) -> Table:
+    """Return what the results were made with: settings that differ, machines, code, texts and suites."""
     found: dict[tuple[str, str], list[str]] = {}
+    differing, languages = table.differing_settings(models), asked["languages"]
     for model in models:
-        for (stage, _), about in model.manifests.items():
-            code = f"version {about['settings']['version']}, babelmill {about['version']}"
-            found.setdefault((stage, code), []).append(model.name)
-    return [(stage, code, list(dict.fromkeys(names))) for (stage, code), names in sorted(found.items())]
-
-
-def sources(models: list[ReportedModel]) -> list[tuple[str, str, str]]:
-    """Return where texts and suites come from: (what, language, origin)."""
-    found: dict[tuple[str, str], str] = {}
-    for model in models:
+        facts = [(f"setting {key}", value) for key, value in differing.get(model.name, {}).items()]
+        runs = model.manifest("train")["figures"].get("ran_with", [])
+        for title, key in (("trained on", "processors"), ("trained by", "code")):
+            facts.append((title, ", then ".join(dict.fromkeys(run[key] for run in runs if key in run))))
+        facts.append(("precision", model.precision or ""))
         for (stage, part), about in model.manifests.items():
+            version = about["settings"].get("version")
+            facts.append((f"stage {stage}", f"version {version}, babelmill {about['version']}"))
             if stage == "corpus":
-                found["text", part] = origin(about)
+                facts.append((f"text, {languages.get(part, part)}", table.origin(about["figures"])))
         for suite, scores in model.scores.items():
             for code, each in scores["languages"].items():
-                found[suite, code] = origin({"figures": each["pairs"], "settings": {}})
-    return [(what, code, where) for (what, code), where in sorted(found.items())]
-
-
-def origin(about: dict[str, Any]) -> str:
-    """Return where the data of a manifest comes from."""
-    figures_of, settings = about["figures"], about["settings"]
-    hub = figures_of.get("hub")
-    if isinstance(hub, dict):
-        parts = hub.get("parts", [hub])
-        return ", ".join(f"{each['repository']} at {each['commit'][:12]}" for each in parts if "commit" in each)
-    if files := figures_of.get("sources"):
-        digests = ", ".join(f"sha256 {each['sha256'][:12]}" for each in files[:1] if "sha256" in each)
-        return f"{plural(len(files), 'local file')}" + (f", {digests}" if digests else "")
-    builtin = settings.get("corpus", {}).get("builtin")
-    return f"{builtin} {settings.get('sources', {}).get(builtin, '')}".strip() if builtin else "–"
+                title = f"{asked['suites'][suite]['title']}, {languages.get(code, code)}"
+                facts.append((title, table.origin(each.get("pairs", {}))))
+        for fact in dict.fromkeys(facts):
+            found.setdefault(fact, []).append(model.name)
+    names = {fact: "all" if len(of) == len(models) > 3 else ", ".join(of) for fact, of in found.items()}
+    every = [(*fact, names[fact]) for fact in sorted(found) if fact[1]]
+    return Table(lines(every, "made with", "models"), "what", look="text")

@@ -25,19 +25,11 @@ class PublishedScore(NamedTuple):
     """A score of a published model."""
 
     model: str  # the name of the model, for readers
-    preset: str | None  # the preset that reproduces the model; None if there is none
     language: str  # the code of the language
     suite: str  # the name of the suite, or of the task
     protocol: str  # the program that scored the model, and how
     score: float  # percent of the items that are right
     source: str  # where the score was read
-
-
-class PublishedModel(Section):
-    """An entry of `models`."""
-
-    title: Name
-    preset: Name | None = None
 
 
 class PublishedTable(Section):
@@ -54,7 +46,7 @@ class PublishedFile(Section):
     """The content of the file, whose first lines explain it."""
 
     sources: dict[str, Name]
-    models: dict[str, PublishedModel]
+    models: dict[str, Name]
     tables: list[PublishedTable]
 
 
@@ -66,9 +58,7 @@ def published(suite: str, language: str, path: Path = FILE) -> list[PublishedSco
 def beside(rules: Rules) -> dict[str, list[dict[str, Any]]]:
     """Return {number of a challenge: the published scores that stand beside it}."""
     return {
-        name: [
-            score._asdict() for score in published(each.published, each.language) if score.protocol in rules.protocols
-        ]
+        name: [row._asdict() for row in published(each.published, each.language) if row.protocol in rules.protocols]
         for name, each in rules.numbers.items()
         if each.published
     }
@@ -83,23 +73,17 @@ def read(path: Path) -> list[PublishedScore]:
         content = PublishedFile.model_validate(values)
     except pydantic.ValidationError as error:
         raise UserError(f"{where}: {worded(error, values)[1]}") from None
-    known = {"source": content.sources, "language": read_table(ROOT / "config/languages.tsv")}
+    languages = read_table(ROOT / "config/languages.tsv")
     found: dict[tuple[str, ...], PublishedScore] = {}
     for number, table in enumerate(content.tables):
-        for key, names in known.items():
-            if (name := getattr(table, key)) not in names:
-                raise UserError(f"{where}: tables.{number}.{key} = {name!r} is not known{nearest(name, names)}")
+        names = [("source", table.source, content.sources), ("language", table.language, languages)]
+        names += [(f"scores.{name}", name, content.models) for name in table.scores]
+        for key, name, known in names:
+            if name not in known:
+                raise UserError(f"{where}: tables.{number}.{key}: {name!r} is not known{nearest(name, known)}")
         for name, score in table.scores.items():
-            if name not in content.models:
-                raise UserError(
-                    f"{where}: tables.{number}.scores.{name}: `models` has no such model{nearest(name, content.models)}"
-                )
-            same = (name, table.language, table.suite, table.protocol)
-            if same in found:
+            key = (name, table.language, table.suite, table.protocol)
+            if key in found:
                 raise UserError(f"{where}: tables.{number}.scores.{name}: an earlier table has this score, too")
-            model = content.models[name]
-            source = content.sources[table.source]
-            found[same] = PublishedScore(
-                model.title, model.preset, table.language, table.suite, table.protocol, score, source
-            )
+            found[key] = PublishedScore(content.models[name], *key[1:], score, content.sources[table.source])
     return list(found.values())

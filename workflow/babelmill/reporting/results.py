@@ -1,7 +1,7 @@
-"""Read the results of a batch's models from manifests and the small files beside them, never from weights."""
+"""Find and read the results of models: manifests and the small files beside them, never weights."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +12,78 @@ from babelmill.evaluation.overlaps import overlap_of
 from babelmill.release.card.training_history import Line, read_record
 
 READ = {"evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json", "train": "metrics.jsonl"}
+WHOLE = ("tokenizer", "train", "export", "evaluate")  # stages with one result per model
+
+# The folders of results by stage and part: a language, a suite, or a task and its seed (`rte.42`); else "".
+Folders = Mapping[tuple[str, str], Path]
+
+
+def folders_of(places: Mapping[str, str]) -> Folders:
+    """Return where those results of a model lie that exist; `places`: {"score blimp": path} (`Graph.places`)."""
+    found = {(title.partition(" ")[0], title.partition(" ")[2]): Path(path) for title, path in places.items()}
+    return {key: path for key, path in found.items() if (path / manifest.NAME).is_file()}
+
+
+def of_converted(folder: Path) -> Folders:
+    """Return where the results lie that a converted model was made from."""
+    root, made_from = folder.resolve().parents[1], manifest.read(folder)["settings"]["made_from"]
+    (train,) = [root / path for path in made_from["train"]]
+    shards = manifest.read(train)["settings"]["made_from"]["shards"] if (train / manifest.NAME).is_file() else []
+    found: dict[tuple[str, str], Path] = {}
+    for path in (root / path for paths in [*made_from.values(), shards] for path in paths):
+        if (path / manifest.NAME).is_file():
+            about = manifest.read(path)
+            stage, asked = about["stage"], about["settings"]
+            part = {"score": asked.get("suite"), "tune": f"{asked.get('task')}.{asked.get('seed')}"}.get(stage, "")
+            found[stage, asked["languages"][0] if stage in ("corpus", "shards") else part or ""] = path
+    return found
+
+
+def converted_models() -> list[str]:
+    """Return the models that were converted in this folder."""
+    return sorted(path.parent.name for path in Path("converted").glob(f"*/{manifest.NAME}"))
+
+
+def find(word: str) -> "ModelResults":
+    """Return the results of a model, given by its name, its converted folder, or a folder of scores made by hand."""
+    folder = Path(word)
+    by_hand: dict[tuple[str, str], Path] = {}
+    for path in sorted(path for depth in ("", "*/", "*/*/") for path in folder.glob(f"{depth}scores.json")):
+        about = read_json(path)
+        key = ("score", about["suite"]) if "suite" in about else ("tune", f"{about.get('task')}.{about.get('seed')}")
+        if key in by_hand:
+            raise UserError(f"{path.parent} and {by_hand[key]} hold the same scores; name one of them")
+        by_hand[key] = path.parent
+    converted = folder if (folder / manifest.NAME).is_file() else Path("converted", word)
+    if not by_hand and not (converted / manifest.NAME).is_file():
+        raise UserError(
+            f"{word}: no converted model of this name, nor a folder of scores; models that were converted here:"
+            f" {some(converted_models()) or 'none yet'}"
+        )
+    return read_results(word if by_hand else converted.resolve().name, by_hand or of_converted(converted))
 
 
 @dataclasses.dataclass
-class ReportedModel:
+class ModelResults:
     """A model and the results that exist for it."""
 
     name: str  # the model's name
-    languages: list[str]  # the codes of its languages
-    asked: list[str]  # the suites that it is to be scored on
-    results: dict[str, str]  # {"train", "score blimp", ...: the path of the result}
-    # The tasks that it is to be fine-tuned for, each with a seed: "rte.42".
-    asked_tasks: list[str] = dataclasses.field(default_factory=list)
+    folders: Folders  # where its results lie
+    languages: list[str] = dataclasses.field(default_factory=list)  # the codes of its languages
     state: str = "converted"  # "converted", or how far the model has got
     note: str = ""  # why it has got no further
     problems: list[str] = dataclasses.field(default_factory=list)  # messages about results that could not be read
-    # {(stage, part): manifest}; the part is a language or suite, or "" if the stage has one folder.
-    manifests: dict[tuple[str, str], dict[str, Any]] = dataclasses.field(default_factory=dict)
+    manifests: dict[tuple[str, str], dict[str, Any]] = dataclasses.field(default_factory=dict)  # as in `folders`
     evaluation: dict[str, Any] | None = None  # evaluation.json
     scores: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # {suite: scores.json}
     # {suite: overlap.json} of the suites that were looked for in the training text.
     overlaps: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    tuned: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # the scores.json of all tasks and seeds
+    tuned: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # {task and seed: scores.json}
     record: list[Line] = dataclasses.field(default_factory=list)  # the lines of metrics.jsonl
-    submission: dict[str, Any] | None = None  # the figures of its submission to a challenge, if there is one
 
     def manifest(self, stage: str) -> dict[str, Any]:
         """Return the manifest of a stage with one folder; an empty one if there is none."""
-        return self.manifests.get((stage, ""), {"settings": {}, "figures": {}})
+        return self.manifests.get((stage, ""), {"settings": {}, "figures": {}, "upstream": {}})
 
     @property
     def precision(self) -> str | None:
@@ -59,48 +103,48 @@ class ReportedModel:
         return found or (self.evaluation or {} if len(self.languages) == 1 else {})
 
 
-def different_precisions(models: Iterable[tuple[str, str | None]]) -> str:
-    """Return "eng ran in bf16, deu in fp32" from (name, precision or None) of models; "" if no precisions differ."""
+def different_precisions(models: Iterable[ModelResults]) -> str:
+    """Return "eng ran in bf16, deu in fp32"; "" if no precisions differ."""
     names: dict[str, list[str]] = {}
-    for name, precision in models:
-        if precision:
-            names.setdefault(precision, []).append(name)
+    for model in models:
+        if model.precision:
+            names.setdefault(model.precision, []).append(model.name)
     if len(names) < 2:
         return ""
     return ", ".join(f"{some(names[each])}{'' if i else ' ran'} in {each}" for i, each in enumerate(names))
 
 
-def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[ReportedModel]:
+def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[ModelResults]:
     """Return the models of a report with their results, in the order of the batch or experiment.
 
     `states`: {model: (state, note)}; results may then be missing. None: all models are complete, and a result that is
     missing or differs from its manifest is an error.
     """
     models = []
-    for name in asked.get("order", asked["models"]):
+    for name in asked["order"]:
         about = asked["models"][name]
-        model = ReportedModel(name, about["languages"], about["suites"], about["results"], about["tasks"])
-        if states is not None:
-            model.state, model.note = states[name]
-        read_into(model, strict=states is None)
+        folders = folders_of(about["results"])
+        wanted = [(stage, code) for code in about["languages"] for stage in ("corpus", "shards")]
+        wanted += [(stage, "") for stage in WHOLE]
+        wanted += [("score", suite) for suite in about["suites"]] + [("tune", part) for part in about["tasks"]]
+        if states is None and (lacking := [key for key in wanted if key[0] in READ and key not in folders]):
+            raise UserError(f"{name}: there is no result of {' '.join(lacking[0])}".rstrip())
+        there = {key: folders[key] for key in wanted if key in folders}
+        model = read_results(name, there, about["languages"], strict=states is None)
+        model.state, model.note = states[name] if states else (model.state, "")
         models.append(model)
     return models
 
 
-def read_into(model: ReportedModel, strict: bool) -> None:
-    """Fill in the results of a model; with `strict`, raise an error if one is missing or damaged."""
-    parts = [(stage, code) for code in model.languages for stage in ("corpus", "shards")]
-    parts += [(stage, "") for stage in ("tokenizer", "train", "export", "evaluate")]
-    parts += [("score", suite) for suite in model.asked]
-    parts += [("tune", part) for part in model.asked_tasks]
-    for stage, part in parts:
-        folder = Path(model.results[f"{stage} {part}".rstrip()])
+def read_results(name: str, folders: Folders, languages: list[str] | None = None, strict: bool = True) -> ModelResults:
+    """Read the results in folders; raise a UserError if one is damaged, or note it in `problems` if not `strict`."""
+    model = ModelResults(name, folders, languages or [])
+    for (stage, part), folder in folders.items():
         try:
-            if not strict and not (folder / manifest.NAME).is_file():
-                continue
             about = manifest.verify(folder, READ[stage]) if stage in READ else manifest.read(folder)
             if stage == "train":
                 model.record = read_record(folder / READ[stage])
+                model.languages = languages or about["settings"].get("languages", [])
             elif stage == "evaluate":
                 model.evaluation = read_json(folder / READ[stage])
             elif stage == "score":
@@ -108,7 +152,7 @@ def read_into(model: ReportedModel, strict: bool) -> None:
                     model.overlaps[part] = read_json(path)
                 model.scores[part] = read_json(folder / READ[stage])
             elif stage == "tune":
-                model.tuned.append(read_json(folder / READ[stage]))
+                model.tuned[part] = read_json(folder / READ[stage])
             model.manifests[stage, part] = about
         except UNREADABLE as error:
             known = isinstance(error, UserError | OSError)
@@ -116,6 +160,4 @@ def read_into(model: ReportedModel, strict: bool) -> None:
             if strict:
                 raise UserError(message) from error
             model.problems += [message] if message not in model.problems else []
-    record = Path(model.results.get("submission", ""))
-    if record.is_file():
-        model.submission = manifest.read(record)["figures"]
+    return model

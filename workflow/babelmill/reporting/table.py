@@ -1,24 +1,29 @@
-"""Make the tidy table of a report, with one row per score."""
+"""Make the tidy table of scores, one row per score. Comparisons, reports, runs and experiments are made from it."""
 
-import csv
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import pandas as pd
+
 from babelmill.core.escape import csv_cell
-from babelmill.evaluation.metrics import SHARE, Metric, metrics_of
-from babelmill.evaluation.suite_scores import headline_method, measure_of
+from babelmill.core.words import plural
+from babelmill.evaluation.metrics import BITS, SHARE, metrics_of
+from babelmill.evaluation.suite_scores import chance, headline_method, measure_of, sample_of
 from babelmill.evaluation.tuned_scores import summarize
-from babelmill.reporting.results import ReportedModel
+from babelmill.reporting.results import ModelResults
 from babelmill.suites.results import Z
 
+Frame = Any  # a pandas.DataFrame; no type checker can follow the annotations of pandas
 ALL = "all"  # in place of the phenomenon and the paradigm, in a row with a suite's score
 TUNED = "fine-tuned"  # the method of a score after fine-tuning, a mean over seeds
 UNNAMED = "unnamed"  # the phenomenon of pairs without one, which the stage `suite` names "all"
 
 
 class ScoreRow(NamedTuple):
-    """A score."""
+    """A score. `None` stands for what is not known, or does not apply."""
 
     model: str  # the model's name
     language: str  # the code of the language
@@ -27,81 +32,119 @@ class ScoreRow(NamedTuple):
     # ALL, or a phenomenon of the suite; "" in the row of a paradigm, whose phenomenon scores.json does not name.
     phenomenon: str
     paradigm: str  # ALL, or a paradigm of the suite
-    # The share of pairs that are right, or the suite's own measure, such as a correlation; on the validation text, a
+    # The share of items that are right, or the suite's own measure, such as a correlation; on the validation text, a
     # value in the metric's unit.
     score: float
     unit: str  # the unit of score, low and high: "share", the measure, or that of the metric, such as "bits per byte"
     n: int  # the number of pairs, of documents of the validation text, or of test rows of a task
-    # low, high: the 95 % interval; None if it is not known.
+    # low, high: the 95 % interval
     low: float | None
     high: float | None
+    headline: bool  # whether it is the score that a reader is shown first: of all items, by one method
+    simple: float | None = None  # the score of guessing; on the validation text, that of a much simpler model
+    remark: str = ""  # what a reader must know: that a sample was scored, or a model has learnt nothing
+    million_words: float | None = None  # of a snapshot: after so many million words it was kept
+    items: str = ""  # where the items of a suite come from: a commit, or files
+    seed: int | None = None  # of the training
+    settings: str = ""  # those in which the models of the table differ, as `train.learning_rate=0.01`
 
     @property
-    def is_whole(self) -> bool:
-        """Return whether this is the score of a whole suite or of the validation text."""
-        return self.phenomenon == ALL == self.paradigm
+    def ends(self) -> str:
+        """Return the interval as text; "" if it is not known."""
+        return "" if self.low is None else f"{shown(self.low, self.unit)} to {shown(self.high, self.unit)}"
 
 
-def rows_of(model: ReportedModel) -> Iterator[ScoreRow]:
-    """Yield the scores of a model, for the variant that users load."""
+def score_table(models: list[ModelResults]) -> Frame:
+    """Return the scores of models, for the variant that users load: a column for each attribute of `ScoreRow`."""
+    differing, rows = differing_settings(models), list[ScoreRow]()
+    for model in models:
+        seed = training_settings(model).get("train.seed")
+        settings = " ".join(f"{key}={value}" for key, value in differing.get(model.name, {}).items())
+        rows += [row._replace(seed=seed, settings=settings) for row in rows_of(model)]
+    return frame_of(rows, ScoreRow._fields).astype(
+        dict.fromkeys(("score", "low", "high", "simple", "million_words"), float) | {"headline": bool}
+    )
+
+
+def frame_of(rows: Iterable[Sequence[Any]], columns: Iterable[object]) -> Frame:
+    """Return a table, whose cells stay what they are."""
+    return pd.DataFrame([*rows], columns=pd.Index([*columns]), dtype=object)
+
+
+def rows_in(scores: Frame) -> list[ScoreRow]:
+    """Return the rows of a table of scores, with None for what is not known."""
+    known = scores[[*ScoreRow._fields]].astype(object).where(scores[[*ScoreRow._fields]].notna(), None)
+    return [ScoreRow(*row) for row in known.itertuples(index=False)]
+
+
+def write_csv(table: Frame, file: IO[str]) -> None:
+    """Write a table of scores, in which no cell is a formula."""
+    text = table.drop(columns="headline").map(csv_cell)
+    text.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
+
+
+def rows_of(model: ModelResults) -> Iterator[ScoreRow]:
+    """Yield the scores of a model: on the validation text, on suites (also of snapshots), and after fine-tuning."""
     metrics = metrics_of(model.evaluation) if model.evaluation else {}
     for code in model.languages:
         found = model.variants_of(code)
-        documents = found.get("documents", {}).get("scored", 0)
-        measured = found.get("variants", {}).get(model.default, {})
-        for name, score in [(name, score) for name, score in measured.items() if name in metrics]:
-            value, error = score["value"], score.get("standard_error")
-            low, high = (None, None) if error is None else (value - Z * error, value + Z * error)
-            if low is not None and high is not None and metrics[name].unit == SHARE:
-                low, high = max(0.0, low), min(1.0, high)
-            yield ScoreRow(model.name, code, "", name, ALL, ALL, value, unit_of(metrics[name]), documents, low, high)
-        for suite, scores in model.scores.items():
-            if code in scores["languages"]:
-                yield from of_suite(model.name, code, suite, scores)
-    for each in summarize(model.tuned):
-        where = model.name, each.language, each.task, TUNED, ALL, ALL
-        yield ScoreRow(*where, each.mean, SHARE, each.rows, *each.interval)
-
-
-def unit_of(metric: Metric) -> str:
-    """Return the unit of a metric, which says whether its scores are upper bounds."""
-    return f"{metric.unit}, upper bound" if metric.bound else metric.unit
-
-
-def of_suite(model: str, code: str, suite: str, scores: dict[str, Any]) -> Iterator[ScoreRow]:
-    """Yield the scores of a language in scores.json: of all pairs, of the phenomena, of the paradigms."""
-    of, unit = scores["headline"]["of"], measure_of(scores) or SHARE
-    for method, found in scores["languages"][code]["methods"].items():
-        groups = {UNNAMED if name == ALL else name: share for name, share in found["by_phenomenon"].items()}
-        paradigms = found.get("by_paradigm", {})
-        if paradigms.keys() == found["by_phenomenon"].keys():
-            paradigms = {}  # they are the phenomena
-        if groups.keys() == {UNNAMED}:  # no pair has a phenomenon: the headline says it all
-            groups = {}
-        shares = [(ALL, ALL, found[of]), *((name, ALL, share) for name, share in groups.items())]
-        for phenomenon, paradigm, share in [*shares, *(("", name, share) for name, share in paradigms.items())]:
-            if share:
-                low, high = share["interval"]
-                yield ScoreRow(
-                    model, code, suite, method, phenomenon, paradigm, share["score"], unit, share["n"], low, high
-                )
-
-
-def head(model: str, code: str, suite: str, scores: dict[str, Any], method: str = "") -> ScoreRow | None:
-    """Return the headline score (or that of a `method`) of a language, from scores.json or a snapshot's entry in it."""
-    method = method or headline_method(scores)
-    return next((row for row in of_suite(model, code, suite, scores) if row.method == method and row.is_whole), None)
-
-
-def snapshots_of(model: ReportedModel) -> Iterator[tuple[float, ScoreRow]]:
-    """Yield the scores of a model's snapshots, each with the millions of words after which it was kept."""
+        measured, simple = found.get("variants", {}).get(model.default, {}), found.get("most_frequent", {})
+        for name in sorted(
+            metrics.keys() & measured, key=lambda name: (metrics[name].unit == SHARE, [*metrics].index(name))
+        ):
+            unit = f"{metrics[name].unit}, upper bound" if metrics[name].bound else metrics[name].unit
+            value, error = measured[name]["value"], measured[name].get("standard_error")
+            least, most = (0.0, 1.0) if unit == SHARE else (-math.inf, math.inf)
+            ends = (None, None) if error is None else (max(least, value - Z * error), min(most, value + Z * error))
+            beside = (found.get("unigram") or simple.get(name) or {}).get("value")
+            where = model.name, code, "", name, ALL, ALL
+            yield ScoreRow(*where, value, unit, found.get("documents", {}).get("scored", 0), *ends, True, beside)
     for suite, scores in model.scores.items():
+        yield from of_suite(model.name, suite, scores)
         for each in scores.get("snapshots", []):
-            for code in each["languages"]:
-                yield from ((each["million_words"], row) for row in of_suite(model.name, code, suite, scores | each))
+            rows = of_suite(model.name, suite, scores | each)
+            yield from (row._replace(million_words=each["million_words"]) for row in rows)
+    for each in summarize(model.tuned.values()):
+        where = model.name, each.language, each.task, TUNED, ALL, ALL
+        remark = "; ".join(filter(None, [plural(each.seeds, "seed"), each.remarks]))
+        yield ScoreRow(*where, each.mean, SHARE, each.rows, *each.interval, True, remark=remark)
 
 
-def training_settings(model: ReportedModel) -> dict[str, Any]:
+def of_suite(model: str, suite: str, scores: dict[str, Any]) -> Iterator[ScoreRow]:
+    """Yield the scores in scores.json, or with a snapshot's entry of it: of all pairs, of phenomena, of paradigms."""
+    of, unit, named, simple = (
+        scores["headline"]["of"],
+        measure_of(scores) or SHARE,
+        headline_method(scores),
+        chance(scores),
+    )
+    for code, of_language in scores["languages"].items():
+        items = origin(of_language.get("pairs", {}))
+        for method, found in of_language["methods"].items():
+            groups = {UNNAMED if name == ALL else name: share for name, share in found["by_phenomenon"].items()}
+            paradigms = found.get("by_paradigm", {})
+            if paradigms.keys() == found["by_phenomenon"].keys():
+                paradigms = {}  # they are the phenomena
+            if groups.keys() == {UNNAMED}:  # no pair has a phenomenon: the headline says it all
+                groups = {}
+            shares = [(ALL, ALL, found[of]), *((name, ALL, share) for name, share in groups.items())]
+            for phenomenon, paradigm, share in [*shares, *(("", name, share) for name, share in paradigms.items())]:
+                if share:
+                    first = method == named and phenomenon == paradigm == ALL
+                    (low, high), remark = share["interval"], sample_of(scores, method)
+                    score = share["score"], unit, share["n"], low, high, first, simple, remark
+                    yield ScoreRow(model, code, suite, method, phenomenon, paradigm, *score, items=items)
+
+
+def origin(figures: dict[str, Any]) -> str:
+    """Return where the data of a manifest comes from: a repository at a commit, or files with their sha256."""
+    if hub := figures.get("hub"):
+        parts = hub.get("parts", [hub])
+        return ", ".join(f"{each['repository']} at {each['commit'][:12]}" for each in parts if "commit" in each)
+    return ", ".join(f"{Path(each['path']).name} ({each['sha256'][:12]})" for each in figures.get("sources", [])[:3])
+
+
+def training_settings(model: ModelResults) -> dict[str, Any]:
     """Return the settings that decide a model's weights, by dotted key, from the manifests of its stages."""
     found = {}
     for stage, sections in (("tokenizer", ("tokenizer",)), ("train", ("model", "train", "labels", "mixture"))):
@@ -111,7 +154,7 @@ def training_settings(model: ReportedModel) -> dict[str, Any]:
     return found
 
 
-def differing_settings(models: list[ReportedModel]) -> dict[str, dict[str, str]]:
+def differing_settings(models: Iterable[ModelResults]) -> dict[str, dict[str, str]]:
     """Return, for each model, its values of the settings in which the models differ, besides their seeds, as JSON.
 
     Models with the same values are the same recipe.
@@ -123,28 +166,22 @@ def differing_settings(models: list[ReportedModel]) -> dict[str, dict[str, str]]
     return {name: {key: settings[key] for key in differ} for name, settings in texts.items()}
 
 
-def write_csv(models: list[ReportedModel], file: IO[str]) -> None:
-    """Write the table of all models: a row's attributes, the seed, and these columns.
-
-    `million_words` says after how many words a snapshot was kept. `settings` are those of `differing_settings`, as
-    `train.learning_rate=0.01 train.optimizer="lamb"`.
-    """
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*ScoreRow._fields, "million_words", "seed", "settings"])
-    differing = differing_settings(models)
-    for model in models:
-        settings = [f"{key}={value}" for key, value in differing.get(model.name, {}).items()]
-        more = training_settings(model).get("train.seed"), " ".join(settings)
-        rows = [(*row, None, *more) for row in rows_of(model)]
-        rows += [(*row, words, *more) for words, row in snapshots_of(model)]
-        for row in rows:
-            writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else csv_cell(cell) for cell in row)
+# Scores as text. Shares and correlations are shown times 100.
 
 
-def metrics_of_all(models: list[ReportedModel]) -> dict[str, Metric]:
-    """Return the metrics by which models were measured, by name; metrics where less is better come first."""
-    found: dict[str, Metric] = {}
-    for evaluation in [model.evaluation for model in models if model.evaluation]:
-        measured = next(iter(evaluation["variants"].values()))
-        found |= {name: metric for name, metric in metrics_of(evaluation).items() if name in measured}
-    return dict(sorted(found.items(), key=lambda item: item[1].unit == SHARE))
+def less_is_better(unit: str) -> bool:
+    """Return whether the best score is the smallest one."""
+    return unit.startswith(BITS)
+
+
+def unit_text(unit: str) -> str:
+    """Return the unit of a score as `shown` writes it."""
+    return unit if less_is_better(unit) else "%" if unit == SHARE else f"{unit} x 100"
+
+
+def shown(value: float | None, unit: str, signed: bool = False) -> str:
+    """Return a score as text; a dash if it is not known."""
+    if value is None:
+        return "–"
+    sign = "+" if signed else ""
+    return f"{value:{sign}.3f}" if less_is_better(unit) else f"{100 * value:{sign}.1f}"

@@ -59,14 +59,7 @@ class Kind:
 class OfSentences(Kind):
     """A kind whose items are sentences of which the likeliest one should be the right one."""
 
-    # item, items: what an item is called, in messages
-    item, items = "item", "items"
-    equal = "several options"  # what has equal scores if the point of an item is shared, in messages
-    margin = "score of the right option (+) minus the best score of another one (-)"  # what `margins` returns, in words
-
-    def has_scores(self, scored: pa.Table, method: str) -> bool:
-        """Return whether a table has scores of a method."""
-        raise NotImplementedError
+    item = "item"  # what an item is called, in messages
 
     def texts(self, items: pa.Table) -> list[list[str]]:
         """Return the texts that are compared, for each item."""
@@ -82,14 +75,6 @@ class OfSentences(Kind):
 
     def points(self, scored: pa.Table, method: str) -> np.ndarray:
         """Return the points of each item: 1 if the right text is the likeliest, 0, or a share; nan without a score."""
-        raise NotImplementedError
-
-    def margins(self, scored: pa.Table, method: str) -> np.ndarray:
-        """Return how much better the right text of each item scores than the best other one."""
-        raise NotImplementedError
-
-    def shown(self, item: dict[str, Any]) -> list[tuple[str, str]]:
-        """Return the texts of an item for a terminal, each with a sign: + the right one, - another."""
         raise NotImplementedError
 
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
@@ -113,12 +98,7 @@ class Pairs(OfSentences):
     """Minimal pairs. A method's columns are {method}_good and {method}_bad; `bound` has an error, too."""
 
     table = "pairs.parquet"
-    item, items = "pair", "pairs"
-    equal = "both sentences"
-    margin = "ln p of the good sentence (+) minus ln p of the bad one (-)"
-
-    def has_scores(self, scored: pa.Table, method: str) -> bool:
-        return f"{method}_good" in scored.column_names
+    item = "pair"
 
     def texts(self, items: pa.Table) -> list[list[str]]:
         return [list(pair) for pair in zip(items["good"].to_pylist(), items["bad"].to_pylist(), strict=True)]
@@ -131,19 +111,8 @@ class Pairs(OfSentences):
 
     def points(self, scored: pa.Table, method: str) -> np.ndarray:
         """Return the points of each pair: 1, 0, or 1/2 for equal scores; nan without a score."""
-        good, bad = self._scores(scored, method)
+        good, bad = (scored[f"{method}_{key}"].to_numpy().astype(float) for key in ("good", "bad"))
         return np.where(np.isnan(good), np.nan, right(good, bad))
-
-    def margins(self, scored: pa.Table, method: str) -> np.ndarray:
-        """Return ln p of the good sentence minus ln p of the bad one."""
-        good, bad = self._scores(scored, method)
-        return good - bad
-
-    def shown(self, item: dict[str, Any]) -> list[tuple[str, str]]:
-        return [("+", item["good"]), ("-", item["bad"])]
-
-    def _scores(self, scored: pa.Table, method: str) -> list[np.ndarray]:
-        return [scored[f"{method}_{key}"].to_numpy().astype(float) for key in ("good", "bad")]
 
 
 class Choices(OfSentences):
@@ -154,9 +123,6 @@ class Choices(OfSentences):
     (`ties`). If the suite has a `ratio`, {method}_points is the probability of the first option, given that it is one
     of them.
     """
-
-    def has_scores(self, scored: pa.Table, method: str) -> bool:
-        return method in scored.column_names
 
     def texts(self, items: pa.Table) -> list[list[str]]:
         return texts_of(items)
@@ -193,18 +159,6 @@ class Choices(OfSentences):
 
     def points(self, scored: pa.Table, method: str) -> np.ndarray:
         return scored[f"{method}_points"].to_numpy().astype(float)
-
-    def margins(self, scored: pa.Table, method: str) -> np.ndarray:
-        """Return the score of the right option minus the best other score; nan without a score."""
-        found = []
-        for scores, answer in zip(scored[method].to_pylist(), scored["right"].to_pylist(), strict=True):
-            others = [] if scores is None else [*scores[:answer], *scores[answer + 1 :]]
-            found.append(math.nan if scores is None else scores[answer] - max(others))
-        return np.array(found)
-
-    def shown(self, item: dict[str, Any]) -> list[tuple[str, str]]:
-        both = zip(item["prompts"], item["options"], strict=True)
-        return [("+" if i == item["right"] else "-", prompt + option) for i, (prompt, option) in enumerate(both)]
 
     def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
         if not has_ratio(scored):

@@ -1,22 +1,18 @@
 """Test whether the difference of two sides is real, and compute its interval: on pairs of a suite, in bits per byte.
 
 On pairs, points are 1, 0 or 1/2 per pair, as `results.right` returns them: [models, pairs]. The bootstrap resamples the
-pairs; if a side has several models (seeds of a recipe), it resamples the models, too.
+pairs; if a side has several models, it resamples the models, too.
 
 In bits per byte, two models are compared on the same documents: what makes a document hard for both then cancels out,
-and the interval is that of the ratio estimate over the differences of documents (`metrics.entry`). Two recipes
-are compared by the means over their models (Welch, 1947): the interval says what other seeds would give on the same
-documents.
+and the interval is that of the ratio estimate over the differences of documents (`metrics.entry`).
 """
 
-import statistics
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy.stats import binomtest, ttest_ind
+from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from babelmill.core.files import UserError
@@ -36,12 +32,9 @@ class McNemar(NamedTuple):
     p: float  # the probability of such a difference, or a larger one, if both were equally good
 
 
-def mcnemar(first: np.ndarray, second: np.ndarray, means: bool = False) -> McNemar:
-    """Test whether two models are equally good on the same pairs, from the points of each, [pairs].
-
-    `means`: whether the points are means over several models, where 1/2 is no tie: the test is then a sign test.
-    """
-    whole = np.ones(len(first), bool) if means else np.isin(first, (0, 1)) & np.isin(second, (0, 1))
+def mcnemar(first: np.ndarray, second: np.ndarray) -> McNemar:
+    """Test whether two models are equally good on the same pairs, from the points of each, [pairs]."""
+    whole = np.isin(first, (0, 1)) & np.isin(second, (0, 1))
     better, worse = int((whole & (first > second)).sum()), int((whole & (first < second)).sum())
     p = float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
     return McNemar(better, worse, int((~whole & (first != second)).sum()), p)
@@ -146,16 +139,3 @@ def over_documents(tables: tuple[pa.Table, pa.Table], columns: tuple[str, str]) 
         return Difference(found["value"], None, None)
     half = float(student.ppf(0.975, freedom)) * error
     return Difference(found["value"], found["value"] - half, found["value"] + half)
-
-
-def over_seeds(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Return the difference between the means of two sides' models; without an interval if a side has one model."""
-    value = statistics.fmean(first) - statistics.fmean(second)
-    if min(len(first), len(second)) < 2:
-        return Difference(value, None, None)
-    if len({*first}) == len({*second}) == 1:  # no variance
-        return Difference(value, value, value)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the seeds of one side agree, which is no fault
-        interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
-    return Difference(value, float(interval.low), float(interval.high))

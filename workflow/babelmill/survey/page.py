@@ -8,11 +8,11 @@ from markupsafe import Markup, escape
 from babelmill import __version__
 from babelmill.core.escape import line, some
 from babelmill.core.words import plural, short
-from babelmill.reporting.figures import LEFT, RIGHT, TOP, Canvas, Scale, fitted, height, log_ticks, ticks
+from babelmill.reporting.figures import COLOURS, picture
 from babelmill.reporting.page import environment
-from babelmill.reporting.surveys import SOURCE, most_frequent, share
 from babelmill.survey.measures import NONE, UNKNOWN
 
+SOURCE, MADE = "source", "corpus"  # which text was looked at: before or after the stage `corpus`
 TEMPLATE = Path(__file__).with_name("page.html")
 MOST_BARS = 15  # lines of a table of shares; the rest is one line
 MOSTLY = 0.9  # share of the documents (without those too short to tell); if fewer are in the language, the page says so
@@ -63,7 +63,7 @@ def page(code: str, figures: dict[str, Any], names: dict[str, str]) -> str:
             of=of(figures),
             facts=facts(figures),
             remarks=remarks(figures),
-            histogram=fitted(lambda width: histogram(figures, width), alone=True),
+            histogram=histogram(figures),
             lengths=lengths(figures),
             judged=judged(figures),
             scripts=bars({name or "(no letters)": number for name, number in figures["scripts"].items()}),
@@ -95,6 +95,11 @@ def page(code: str, figures: dict[str, Any], names: dict[str, str]) -> str:
             ],
         )
     )
+
+
+def share(part: float, whole: float) -> float:
+    """Return a share; 0 of nothing."""
+    return part / whole if whole else 0.0
 
 
 def shown(text: str) -> Markup:
@@ -153,29 +158,20 @@ def judged(figures: dict[str, Any]) -> str:
     return f" A sample was judged: {sample}, drawn by their digests, and all very long ones."
 
 
-def histogram(figures: dict[str, Any], width: int) -> Markup:
+def histogram(figures: dict[str, Any]) -> Markup:
     """Draw the number of documents by their length."""
-    rows = figures["histogram"]
+    rows, middle = figures["histogram"], figures["lengths"]["characters"]
     if not rows:
         return Markup("")
-    ends = rows[0]["from"], rows[-1]["below"]
-    most = max(row["documents"] for row in rows)
-    canvas = Canvas(Scale(*ends, LEFT, width - RIGHT, log=True), width)
-    bottom = TOP + height(width)
-    y = Scale(0, most * 1.05, bottom, TOP)
-    columns = log_ticks(*ends, 6)
-    canvas.panel("documents", y, ticks(0, most * 1.05, 5), columns)
-    for row in rows:
-        left, right, top = canvas.x(row["from"]), canvas.x(row["below"]), y(row["documents"])
-        size = f'width="{max(0.5, right - left - 1):g}" height="{bottom - top:g}"'
-        canvas.parts.append(f'<rect class="bar" x="{left:g}" y="{top:g}" {size}/>')
-    canvas.numbers(canvas.x, columns, bottom + 12)
-    canvas.text((LEFT + width) / 2, bottom + 26, "characters (log)")
-    canvas.y = bottom + 32
-    middle = figures["lengths"]["characters"]
-    return canvas.picture(
-        f"Lengths of {figures['documents']:,} documents: half of them have at most {middle['50%']:,} characters"
-    )
+
+    def draw(panels: Any) -> None:
+        (axes,) = panels
+        heights = [row["documents"] for row in rows]
+        axes.stairs(heights, [rows[0]["from"], *(row["below"] for row in rows)], fill=True, color=COLOURS[0])
+        axes.set(title="documents", xlabel="characters (log)", xscale="log")
+
+    label = f"Lengths of {figures['documents']:,} documents: half of them have at most {middle['50%']:,} characters"
+    return picture(label, 1, draw, alone=True)
 
 
 def lengths(figures: dict[str, Any]) -> dict[str, Any]:
@@ -280,7 +276,8 @@ def summary(figures: dict[str, Any]) -> list[str]:
     """Return a few lines for the terminal."""
     documents, lines = figures["documents"], figures["lines"]
     middle, languages = figures["lengths"]["characters"], figures["languages"]
-    script, of_script = most_frequent(figures["scripts"], documents)
+    script = max(figures["scripts"], key=lambda name: figures["scripts"][name], default="")
+    of_script = share(figures["scripts"].get(script, 0), documents)
     first = [f"{code} {percent(share(each['documents'], figures['judged']))} %" for code, each in languages.items()]
     near = figures["near_copies"]
     with_odd, broken = figures["odd_characters"].get("any", {}).get("documents", 0), figures["mojibake"]["documents"]

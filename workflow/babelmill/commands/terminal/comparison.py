@@ -1,484 +1,311 @@
-"""Compare two sides, each of one or more models: which is better, where, and by how much (`babelmill compare`).
+"""Compare two models: which is better, where, by how much, and whether it is chance (`babelmill compare`)."""
 
-Each side is given as words: names or folders of models, joined by commas. The comparison is a text: a block for the
-settings that differ, one for bits per byte, one for each suite and language, and one for all tasks that the models were
-fine-tuned for.
-"""
-
-import textwrap
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from babelmill.commands.terminal.columns import SURE, WIDTH, cut, p_value, table, told_apart
-from babelmill.commands.terminal.key_figures import default_variant
-from babelmill.commands.terminal.tuned_comparison import on_tasks, tuned_in
 from babelmill.core import manifest
 from babelmill.core.escape import line, some
-from babelmill.core.files import UserError, read_json, sha256
-from babelmill.core.words import plural
-from babelmill.evaluation.metrics import DOCUMENTS, metrics_of, shown, units
-from babelmill.evaluation.suite_scores import METHODS, headline, headline_method, most_pairs, weighting
+from babelmill.core.files import UserError
+from babelmill.core.words import aligned
+from babelmill.evaluation.metrics import BITS, DOCUMENTS, SHARE, metrics_of
+from babelmill.evaluation.suite_scores import most_pairs, weighting
 from babelmill.graph import changed_values
-from babelmill.reporting.results import different_precisions
-from babelmill.stages import STAGES
+from babelmill.reporting.results import ModelResults, different_precisions, find
+from babelmill.reporting.table import ALL, TUNED, ScoreRow, of_suite, rows_of, shown, unit_text
+from babelmill.stages import LABEL, STAGES
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
 from babelmill.suites.results import by, mean_of_groups, mean_of_phenomena, paradigm_weights, share_of
-from babelmill.suites.statistics import Difference, bootstrap, holm, mcnemar, over_documents, over_seeds
+from babelmill.suites.statistics import bootstrap, holm, mcnemar, over_documents
+from babelmill.tasks import comparing
+from babelmill.tasks.metrics import counts_of_words
 
-RESULTS = Path("results")
+SURE = 0.05
+NAME = 16  # characters of a name in the head of a table
 
 
-def comparison(words: list[str], suite: str | None, task: str | None, method: str | None, pairs: int) -> str:
-    """Return the comparison of two sides on one suite, one task, or all that all models have.
+class Tested(NamedTuple):
+    """The scores of both models on something, their difference (first minus second), and whether it is chance."""
 
-    `method`: whose scores are compared; None for that of each side's headline. `pairs`: how many of the pairs on which
-    the sides differ most are shown. A UserError says why they cannot be compared.
+    what: str
+    n: int
+    scores: tuple[float, float]
+    ends: tuple[float | None, float | None] = (None, None)  # the 95 % interval of the difference
+    p: float | None = None  # None if there is no test
+    how: str = ""  # the test
+
+
+def comparison(words: list[str], suite: str | None, task: str | None, method: str | None) -> str:
+    """Return the comparison of two models on one suite, one task, or all that both have scores of.
+
+    `method`: whose scores are compared; None for that of each model's headline. A UserError says why they cannot be
+    compared.
     """
-    sides = [[results_of(word) for word in side.split(",") if word] for side in words]
-    if not all(sides):
-        raise UserError("compare: a model is expected on each side, such as `babelmill compare eng eng_big`")
-    whole = [side[0].name if len(side) == 1 else f"{side[0].name}, ... ({len(side)})" for side in sides]
-    whole = words if whole[0] == whole[1] else whole
-    names = told_apart(whole)
-    if twice := [word for word in words[0].split(",") if word and word in words[1].split(",")]:
-        raise UserError(f"{twice[0]} is on both sides: name different models")
-    everyone = [model for side in sides for model in side]
-    suites = [name for name in everyone[0].scores if all(name in model.scores for model in everyone)]
-    tasks = [name for name in everyone[0].tuned if all(name in model.tuned for model in everyone)]
-    others = sorted({name for model in everyone for name in (*model.scores, *model.tuned)} - {*suites, *tasks})
-    if suite and suite not in suites:
-        without = next(model for model in everyone if suite not in model.scores)
-        raise UserError(
-            f"{without.name} has no scores on {suite}; it was scored on {', '.join(without.scores) or 'no suite'}"
-        )
-    if task and task not in tasks:
-        without = next(model for model in everyone if task not in model.tuned)
-        raise UserError(
-            f"{without.name} was not fine-tuned for {task}; it was for {', '.join(without.tuned) or 'no task'}"
-        )
-    chosen = bool(suite or task)
-    blocks = [introduction(sides, names, whole), changed_settings(sides), bits_per_byte(sides, names)]
-    if precisions := different_precisions((model.name, model.precision) for model in everyone):
-        blocks[0] += textwrap.wrap(f"note: {precisions}", WIDTH)
-    for name in ([suite] if suite else []) if chosen else suites:
-        blocks += on_suite(name, sides, names, method, pairs)
-    if of_tasks := ([task] if task else []) if chosen else tasks:
-        blocks.append(on_tasks(of_tasks, [[(model.name, model.tuned) for model in side] for side in sides], names))
-    if others and not chosen:
-        blocks.append([f"not compared, because some models have no scores: {some(others)}"])
-    if not (suites or tasks):
-        blocks.append(
-            ["there is no suite and no task that both have scores of: see `babelmill score` and `babelmill tune`"]
-        )
+    models = [find(word) for word in words]
+    tuned = [{part.rpartition(".")[0] for part in model.tuned} for model in models]
+    for model, tasks in zip(models, tuned, strict=True):
+        for asked, there in ((suite, {*model.scores}), (task, tasks)):
+            if asked and asked not in there:
+                raise UserError(
+                    f"{model.name} has no scores of {asked}; it has some of {some(sorted(there)) or 'none'}"
+                )
+    suites = [suite] if suite else [] if task else sorted(models[0].scores.keys() & models[1].scores)
+    both = [task] if task else [] if suite else sorted(tuned[0] & tuned[1])
+    others = sorted({*models[0].scores, *tuned[0]} ^ {*models[1].scores, *tuned[1]})
+    short = all(len(model.name) <= NAME for model in models) and models[0].name != models[1].name
+    names = [line(model.name) for model in models] if short else ["A", "B"]
+    blocks = [[" and ".join(names) if short else f"A is {line(words[0])}\nB is {line(words[1])}"]]
+    blocks[0] += [f"note: {note}"] if (note := different_precisions(models)) else []
+    blocks += [changed_settings(models), validation_text(models, names)]
+    blocks += [block for name in suites for block in on_suite(name, models, names, method)]
+    blocks.append(on_tasks(both, models, names))
+    if others and not (suite or task):
+        blocks.append([f"not compared, because only one of them has scores: {some(others)}"])
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-# The results of a model.
-
-
-@dataclass
-class ComparedModel:
-    """The results of a model that are compared."""
-
-    name: str  # the name in the output
-    scores: dict[str, Path]  # {suite: folder}
-    tuned: dict[str, list[Path]]  # {task: its folders, one per seed}
-    # The content of evaluation.json; {} if there is no such file.
-    evaluation: dict[str, Any] = field(default_factory=dict)
-    variant: str = ""  # the variant whose bits per byte are compared
-    # The corpora on which bits per byte were measured, as {folder: sha256 of its manifest}.
-    texts: dict[str, str] = field(default_factory=dict)
-    # The table of the documents' scores; None for a model of labels.
-    documents: Path | None = None
-    precision: str | None = None  # the precision in which it was trained; None if this is not known
-    # The settings of its training, tokenizer and corpora by section; {} of a model from elsewhere.
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def measured_on(self) -> tuple[Any, ...]:
-        """Return what bits per byte were measured on: the texts, the documents scored, all documents, the bytes."""
-        documents, scores = self.evaluation.get("documents", {}), next(iter(self.evaluation["variants"].values()))
-        size = max(score.get("bytes", 0) for score in scores.values())
-        return self.texts, documents.get("scored", 0), documents.get("of", 0), size
-
-
-def results_of(word: str) -> ComparedModel:
-    """Return the results of a model, given by name or folder; raise a UserError if it has none, or they are mixed."""
-    folder = Path(word)
-    if tuned := tuned_in(folder):
-        return ComparedModel(str(folder), scores_in(folder), tuned)
-    if (folder / "scores.json").is_file():
-        manifest.verify(folder, "scores.json")
-        return ComparedModel(str(folder), {read_json(folder / "scores.json")["suite"]: folder}, {})
-    if found := scores_in(folder):
-        return ComparedModel(str(folder), found, {})
-    if (folder / manifest.NAME).is_file():
-        about = manifest.verify(folder)
-        if "evaluation" not in about["figures"]:
-            raise UserError(
-                f"{folder}: expected a converted model or scores; run `babelmill score {folder} --suite ...` first"
-            )
-        name, exported, results = about["name"], folder, folder.resolve().parents[1] / RESULTS  # of the same workflow
-        evaluation, precision = about["figures"]["evaluation"], about["figures"].get("precision")
-    else:
-        name, exported, results, folder = word, RESULTS / "exports" / word, RESULTS, RESULTS / "evaluations" / word
-        made = results / "scores" / name, results / "tuned" / name, folder
-        if "/" in word or not any(each.is_dir() for each in made):
-            there = {path.parent.name for kind in ("scores", "tuned") for path in RESULTS.glob(f"{kind}/*/*")}
-            there |= {path.parent.name for path in RESULTS.glob("evaluations/*/evaluation.json")}
-            raise UserError(
-                f"{word}: neither a model with scores or an evaluation in {RESULTS}, nor a folder of scores, nor a"
-                " converted model; models with scores or an evaluation:"
-                f" {some(sorted(there)) or 'none yet, see evaluation.suites'}"
-            )
-        if not (folder / "evaluation.json").is_file():
-            found = scores_in(results / "scores" / name), tuned_in(results / "tuned" / name)
-            return ComparedModel(name, *found, settings=settings_of(results, name))
-        about, evaluation = manifest.verify(folder), read_json(folder / "evaluation.json")
-        trained = STAGES["train"].record(name, "")
-        theirs = trained.is_file() and sha256(trained) == about["made_from"].get(trained.parent.as_posix())
-        precision = manifest.read(trained.parent)["figures"].get("precision") if theirs else None
-    scores, tuned = scores_in(results / "scores" / name), tuned_in(results / "tuned" / name)
-    export = upstream(about, "exports")
-    for path in [*scores.values(), *(folder for folders in tuned.values() for folder in folders)]:
-        if not export.items() <= manifest.read(path)["upstream"].items():
-            raise UserError(
-                f"{path}: these scores belong to another model than the one in {folder}; run the workflow again"
-            )
-    documents = documents_of(results / "evaluations" / name, evaluation)
-    variant = default_variant(evaluation, exported)
-    settings, texts = settings_of(results, name), upstream(about, "corpora")
-    return ComparedModel(name, scores, tuned, evaluation, variant, texts, documents, precision, settings)
-
-
-def settings_of(results: Path, name: str) -> dict[str, Any]:
-    """Return the settings with which the results of a model were made, by section; {} if it was not trained there."""
-    record = results.parent / STAGES["train"].record(name, "")
-    languages = manifest.read(record.parent)["settings"].get("languages", []) if record.is_file() else []
-    found: dict[str, Any] = {"languages": languages} if languages else {}
-    for stage, code in [("train", ""), ("tokenizer", ""), *(("corpus", code) for code in languages)]:
-        record = results.parent / STAGES[stage].record(code or name, code)
-        if languages and record.is_file():
-            written = manifest.read(record.parent)["settings"]
-            prefix = f"{code}: " if code and len(languages) > 1 else ""
-            found |= {f"{prefix}{key}": written[key] for key in STAGES[stage].settings.sections() if key in written}
-    return found
-
-
-def scores_in(folder: Path) -> dict[str, Path]:
-    """Return {suite: folder of scores} for the folder of a model."""
-    found = [path for path in sorted(folder.glob("*/scores.json")) if "suite" in read_json(path)]
-    return {path.parent.name: path.parent for path in found}
-
-
-def documents_of(folder: Path, evaluation: dict[str, Any]) -> Path | None:
-    """Return the table of the documents' scores that belongs to an evaluation; None if the folder has no such table."""
-    if not (folder / manifest.NAME).is_file() or DOCUMENTS not in manifest.read(folder)["files"]:
-        return None
-    manifest.verify(folder, "evaluation.json", DOCUMENTS)
-    return folder / DOCUMENTS if read_json(folder / "evaluation.json") == evaluation else None
-
-
-def upstream(about: dict[str, Any], what: str) -> dict[str, str]:
-    """Return the inputs of one kind that a manifest lists, such as `corpora`: {folder: sha256 of its manifest}."""
-    return {source: digest for source, digest in about["upstream"].items() if f"/{what}/" in source}
-
-
-def introduction(sides: list[list[ComparedModel]], names: list[str], whole: list[str]) -> list[str]:
-    """Return lines that say whether weights or recipes are compared; `whole`: the names before they were shortened."""
-    smaller, larger = sorted(map(len, sides))
-    long = [f"  {short} is {line(name)}" for short, name in zip(names, whole, strict=True) if short != name]
-    if larger == 1:
-        return [
-            f"{names[0]} and {names[1]}: this compares the weights of two models.",
-            *long,
-            "To compare how they are made, name models with different seeds on each side: a1,a2,a3 b1,b2,b3",
-        ]
-    few = [] if smaller > 1 else ["One side is a single model, so its variation over seeds is unknown."]
-    return [f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.", *long, *few]
-
-
-def changed_settings(sides: list[list[ComparedModel]]) -> list[str]:
-    """Return the settings in which the sides' first models differ, as the results were made; [] if one is unknown."""
-    first, second = (side[0] for side in sides)
-    if not (first.settings and second.settings):
+def changed_settings(models: list[ModelResults]) -> list[str]:
+    """Return the settings with which the models, their tokenizers and corpora were made, where they differ."""
+    settings = []
+    for model in models:
+        found: dict[str, Any] = {"languages": model.languages} if model.manifests else {}
+        for (stage, code), about in model.manifests.items():
+            if stage in ("train", "tokenizer", "corpus"):
+                prefix = f"{code}: " if code and len(model.languages) > 1 else ""
+                sections = STAGES[stage].sections()
+                found |= {f"{prefix}{key}": about["settings"][key] for key in sections if key in about["settings"]}
+        settings.append(found)
+    if not all(("train", "") in model.manifests for model in models):
         return []
-    changed = changed_values(first.settings, second.settings)
-    if not changed:
-        return [f"{first.name} and {second.name} were made with the same settings"]
-    return [f"settings, {first.name} -> {second.name}:", *(f"  {cut(each, WIDTH - 2)}" for each in changed)]
+    changed = [f"  {line(each, 200)}" for each in changed_values(*settings)]
+    return ["settings:", *changed] if changed else ["both were made with the same settings"]
 
 
-# Bits per byte.
+def table(tests: list[Tested], unit: str, names: list[str], corrected: int = 0) -> list[str]:
+    """Return tests as lines, with Holm's correction for those from number `corrected` on; a star marks those sure."""
+    values = [test.p for test in tests]
+    later = [i for i in range(corrected, len(tests)) if values[i] is not None]
+    for i, p in zip(later, holm([p for i in later if (p := values[i]) is not None]), strict=True):
+        values[i] = p
+    rows = [["", "", "n", *names, "difference", "p", ""]]
+    for test, p in zip(tests, values, strict=True):
+        first, second = test.scores
+        ends = f" ({' to '.join(shown(end, unit, signed=True) for end in test.ends)})" if None not in test.ends else ""
+        cells = [line(test.what, 60), f"{test.n:,}", shown(first, unit), shown(second, unit)]
+        cells.append(shown(first - second, unit, signed=True) + ends)
+        text = "" if p is None else f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
+        rows.append(["*" if p is not None and p < SURE else "", *cells, text, test.how])
+    found = [f"  {row}" for row in aligned(rows, [False, False, True, True, True, True, True, False])]
+    return found + ([f"  p after Holm's correction for {len(later)} tests"] if len(later) > 1 else [])
 
 
-def bits_per_byte(sides: list[list[ComparedModel]], names: list[str]) -> list[str]:
-    """Return lines with the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
-    everyone = [*sides[0], *sides[1]]
-    first, second = everyone[0], sides[1][0]
-    if without := dict.fromkeys(model.name for model in everyone if not model.evaluation):
-        return [f"bits per byte: not compared, because there is no evaluation.json of {some(without)}"]
-    if any(model.measured_on != first.measured_on for model in everyone):
-        return ["bits per byte: not compared, because they were not measured on the same documents"]
-    what = f"{units(first.evaluation)} of {plural(first.measured_on[1], 'document')}"
-    notes, tables = [], None
-    recipes = len(everyone) > 2
-    if recipes:
-        lines = [f"{what}, means over models (smallest to largest);", "  differences with 95 % intervals over seeds"]
-        if min(map(len, sides)) == 1:
-            notes = ["  no interval: one side is a single model"]
-    elif first.documents and second.documents:
-        tables = pq.ParquetFile(first.documents).read(), pq.ParquetFile(second.documents).read()
-        lines = [f"{what}, ± standard errors; difference with its 95 % interval over documents"]
-    else:
-        lines = [f"{what}, ± standard errors"]
-    rows = [["", *names, "difference"]]
-    for name, metric in metrics_of(first.evaluation).items():
-        scores = [[model.evaluation["variants"][model.variant].get(name) for model in side] for side in sides]
-        if not all(map(all, scores)):
-            continue
-        values = [[score["value"] for score in side] for side in scores]
-        cells = [shown(side[0], metric) for side in scores]
-        if recipes:
-            cells, difference = [mean_and_ends(side) for side in values], over_seeds(*values)
-        elif tables:
-            difference = over_documents(tables, (f"{first.variant}_{name}", f"{second.variant}_{name}"))
-        else:
-            difference = Difference(values[0][0] - values[1][0], None, None)
-        value, low, high = difference
-        interval = "" if low is None or high is None else f" ({low:+.3f} to {high:+.3f})"
-        rows.append([f"{name} (bound)" if metric.bound else name, *cells, f"{value:+.3f}{interval}"])
-    if len(rows) == 1:
-        return ["bits per byte: not compared, because the models have no score in common"]
-    if lossy := [model.name for model in everyone if model.evaluation.get("documents", {}).get("changed")]:
-        notes.append(f"  the tokenizer of {', '.join(lossy)} changes some documents")
-    return [*lines, *table(rows), *notes]
+def validation_text(models: list[ModelResults], names: list[str]) -> list[str]:
+    """Return the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
+    found, tests, unit = [model.evaluation or {} for model in models], list[Tested](), BITS
+    if not all(found):
+        return ["validation text: not compared, because not both models were measured on one"]
+    texts = [{s: d for s, d in model.manifest("evaluate")["upstream"].items() if "/corpus/" in s} for model in models]
+    if texts[0] != texts[1] or found[0].get("documents") != found[1].get("documents"):
+        return ["validation text: not compared, because they were not measured on the same documents"]
+    documents = [documents_of(model) for model in models]
+    scores = [each["variants"][model.default] for model, each in zip(models, found, strict=True)]
+    for name, metric in metrics_of(found[0]).items():
+        if name in scores[0] and name in scores[1]:
+            ends, unit = (None, None), metric.unit
+            if documents[0] and documents[1]:
+                columns = f"{models[0].default}_{name}", f"{models[1].default}_{name}"
+                ends = over_documents((documents[0], documents[1]), columns)[1:]
+            what = f"{name} (upper bound)" if metric.bound else name
+            n, pair = found[0].get("documents", {}).get("scored", 0), [each[name]["value"] for each in scores]
+            tests.append(Tested(what, n, (pair[0], pair[1]), ends))
+    return [f"validation text, {unit_text(unit)}; intervals are over documents", *table(tests, unit, names)]
 
 
-def mean_and_ends(values: list[float]) -> str:
-    """Return the mean of several models' scores, with the smallest and the largest; one score as it is."""
-    if len(values) == 1:
-        return f"{values[0]:.3f}"
-    return f"{sum(values) / len(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+def documents_of(model: ModelResults) -> pa.Table | None:
+    """Return the table of the documents' scores; None for a model of labels."""
+    folder = model.folders["evaluate", ""]
+    if DOCUMENTS not in model.manifest("evaluate")["files"]:
+        return None
+    manifest.verify(folder, DOCUMENTS)
+    return pq.ParquetFile(folder / DOCUMENTS).read()
 
 
 # Suites.
 
 
-class ScoredModel(NamedTuple):
-    """The scores of a model on a suite: the model's name, the suite's kind, `scores.json`, and a row per item."""
-
-    name: str
-    kind: OfSentences | OfWords
-    about: dict[str, Any]
-    rows: pa.Table
-
-
-def read(folder: Path, name: str) -> ScoredModel:
-    """Read the folder of scores that the stage `score`, or the command, wrote."""
-    manifest.verify(folder)
-    about = read_json(folder / "scores.json")
-    kind = KINDS[about.get("kind", "pairs")]
+def on_suite(suite: str, models: list[ModelResults], names: list[str], asked: str | None) -> Iterator[list[str]]:
+    """Yield the comparison on a suite: one block of lines per language in which both models were scored."""
+    about, tables = [model.scores[suite] for model in models], []
+    kind = KINDS[about[0].get("kind", "pairs")]
     assert isinstance(kind, OfSentences | OfWords)
-    return ScoredModel(name, kind, about, pq.ParquetFile(folder / kind.table).read())
+    for model in models:
+        manifest.verify(model.folders["score", suite], kind.table)
+        tables.append(pq.ParquetFile(model.folders["score", suite] / kind.table).read())
+    codes = [code for code in about[0]["languages"] if code in about[1]["languages"]]
+    if not codes:
+        yield [f"{suite}: not compared, because the models were scored in different languages"]
+    for code in codes:
+        title = f"{suite}, {code}" if len(codes) > 1 else suite
+        heads = [head(model, suite, code, asked) for model in models]
+        if heads[0].items != heads[1].items:
+            both = " and ".join(f"{each.model} on {each.items}" for each in heads)
+            raise UserError(f"{title}: not the same items ({both}); score one of them again")
+        rows = [each.filter(pa.array([each == code for each in each["language"].to_pylist()])) for each in tables]
+        if kind.texts(rows[0]) != kind.texts(rows[1]):
+            raise UserError(f"{title}: {models[0].name} and {models[1].name} were not scored on the same items")
+        how, unit = " and ".join(dict.fromkeys(each.method for each in heads)), heads[0].unit
+        if isinstance(kind, OfSentences) and unit == SHARE:
+            tests = list(on_items(kind, about[0], rows, [each.method for each in heads]))
+            yield [f"{title}: % right, {weighting(about[0]['headline']['of'])}, {how}", *table(tests, unit, names, 1)]
+            continue
+        ends, over = (None, None), "no test compares such scores"
+        if isinstance(kind, OfWords):
+            entries = [each["languages"][code]["methods"][row.method] for each, row in zip(about, heads, strict=True)]
+            scored = [Scored(each, row.method, entry) for each, row, entry in zip(rows, heads, entries, strict=True)]
+            if found := kind.difference(scored):
+                ends, over = (found[2][0], found[2][1]), f"bootstrap over {found[0]}"
+        whole = Tested(ALL, heads[0].n, (heads[0].score, heads[1].score), ends, None, over)
+        yield [f"{title}: {unit_text(unit)}, {how}", *table([whole], unit, names)]
 
 
-def on_suite(
-    suite: str, sides: list[list[ComparedModel]], names: list[str], method: str | None, pairs: int
-) -> list[list[str]]:
-    """Return the comparison on a suite, one block of lines per language that all models were scored in."""
-    scored = [[read(model.scores[suite], model.name) for model in side] for side in sides]
-    everyone = [*scored[0], *scored[1]]
-    languages = [code for code in everyone[0].about["languages"] if all(code in m.about["languages"] for m in everyone)]
-    if not languages:
-        return [[f"{suite}: not compared, because the models were scored in different languages"]]
-    blocks = []
-    for code in languages:
-        of_language = [[model._replace(rows=in_language(model.rows, code)) for model in side] for side in scored]
-        title = f"{suite}, {code}" if len(languages) > 1 else suite
-        check_same([*of_language[0], *of_language[1]], title, code)
-        if isinstance(everyone[0].kind, OfWords) or everyone[0].about.get("measure"):
-            blocks.append(side_by_side(of_language, title, code, names, method))
-        else:
-            blocks.append(in_one_language(of_language, title, names, method, pairs))
-    return blocks
+def head(model: ModelResults, suite: str, code: str, method: str | None) -> ScoreRow:
+    """Return the score of a model on a suite by a method (None: the headline's); raise a UserError without one."""
+    rows = (row for row in of_suite(model.name, suite, model.scores[suite]) if row.language == code)
+    found = {row.method: row for row in rows if row.phenomenon == row.paradigm == ALL}
+    chosen = [row for row in found.values() if (row.method == method if method else row.headline)]
+    if not chosen:
+        raise UserError(f"{model.name} has no scores of method {method or '(headline)'}; it has {some(found)}")
+    return chosen[0]
 
 
-def side_by_side(
-    sides: list[list[ScoredModel]], title: str, code: str, names: list[str], asked: str | None
-) -> list[str]:
-    """Return scores that are no shares of right answers, without a test; of words, the difference of two models."""
-    kind, rows, scored = sides[0][0].kind, [], list[Scored]()
-    for name, side in zip(names, sides, strict=True):
-        for model in side:
-            label, score = name if len(side) == 1 else model.name, headline(model.about, code)
-            if isinstance(kind, OfWords):
-                methods = model.about["languages"][code]["methods"]
-                if (method := asked or headline_method(model.about)) not in methods:
-                    raise UserError(f"{model.name} has no scores of method {method}; it has {', '.join(methods)}")
-                scored.append(Scored(model.rows, method, methods[method]))
-                label, score = f"{label} ({method})", methods[method]["pairs"]
-            if score:
-                low, high = (100 * end for end in score["interval"])
-                rows.append([label, f"{100 * score['score']:.1f}", f"({low:.1f} to {high:.1f})"])
-    heading = f"{title}: {sides[0][0].about['measure']} x 100, with 95 % intervals"
-    if not isinstance(kind, OfWords):
-        return [f"{heading}; no test compares such scores", *table(rows)]
-    if len(scored) > 2:
-        return [f"{heading}; no test compares several models", *table(rows)]
-    if (found := kind.difference(scored)) is None:
-        return [f"{heading}; both know too few words for a difference", *table(rows)]
-    over, value, ends = found
-    rows.append(["difference", f"{100 * value:+.1f}", "({:+.1f} to {:+.1f})".format(*(100 * end for end in ends))])
-    return [f"{heading}; difference: bootstrap over {over}", *table(rows)]
-
-
-def in_language(rows: pa.Table, code: str) -> pa.Table:
-    """Return the rows of a language."""
-    return rows.filter(pa.array([language == code for language in rows["language"].to_pylist()]))
-
-
-def check_same(models: list[ScoredModel], title: str, code: str) -> None:
-    """Raise a UserError unless all models were scored on the same pairs of a language."""
-    first = models[0]
-    for other in models[1:]:
-        origins = [origin(model.about["languages"][code]["pairs"]) for model in (first, other)]
-        if origins[0] != origins[1]:
-            raise UserError(
-                f"{title}: {first.name} was scored on {origins[0]}, {other.name} on {origins[1]}: these are"
-                " not the same pairs; score one of them again"
-            )
-        if first.kind != other.kind or first.kind.texts(first.rows) != other.kind.texts(other.rows):
-            raise UserError(
-                f"{title}: {first.name} and {other.name} were not scored on the same pairs: score one again"
-            )
-
-
-def origin(figures: dict[str, Any]) -> str:
-    """Return where the pairs of a suite come from: a commit, or files with their sha256."""
-    if hub := figures["hub"]:
-        return f"{hub['repository']} at {hub['commit'][:12]}"
-    return ", ".join(f"{Path(source['path']).name} ({source['sha256'][:12]})" for source in figures["sources"])
-
-
-def method_of(side: list[ScoredModel], asked: str | None) -> str:
-    """Return the method of a side: the one asked for, or that of its models' headlines, if all have it.
-
-    A UserError says that not all models have it.
-    """
-    methods = {asked or headline_method(each.about) for each in side}
-    if len(methods) > 1:
-        raise UserError(
-            f"{', '.join(each.name for each in side)}: their headlines are of different methods"
-            f" ({', '.join(sorted(methods))}); choose one with --method"
-        )
-    (method,) = methods
-    for each in side:
-        there = [name for name in METHODS if cast(OfSentences, each.kind).has_scores(each.rows, name)]
-        if method not in there:
-            raise UserError(f"{each.name} has no scores of method {method}; it has {', '.join(there)}")
-    return method
-
-
-def in_one_language(
-    sides: list[list[ScoredModel]], title: str, names: list[str], asked: str | None, count: int
-) -> list[str]:
-    """Compare two sides on those pairs of a language for which both have scores.
-
-    The points of a side with several models are means over them, and its interval also accounts for their choice.
-    """
-    methods = [method_of(side, asked) for side in sides]
-    both = list(zip(sides, methods, strict=True))
-    kind = sides[0][0].kind
-    assert isinstance(kind, OfSentences)
-    points = [  # [models, pairs] of each side
-        np.array([kind.points(model.rows, method) for model in side]) for side, method in both
-    ]
-    common = ~np.isnan(np.concatenate(points)).any(0)
+def on_items(kind: OfSentences, about: dict[str, Any], rows: list[pa.Table], methods: list[str]) -> Iterator[Tested]:
+    """Yield the test over all items for which both models have scores, and those of the phenomena, the surest first."""
+    points = np.array([kind.points(each, method) for each, method in zip(rows, methods, strict=True)])
+    common = ~np.isnan(points).any(0)
     if not common.any():
-        raise UserError(f"{title}: no {kind.item} was scored for both sides; score them with the same masked_pairs")
-    points = [each[:, common] for each in points]
-    means, seeds = [each.mean(0) for each in points], max(map(len, points)) > 1
-    every, of = sides[0][0].rows, sides[0][0].about["headline"]["of"]
-    pairs = every.filter(pa.array(common))
-    paradigms, phenomena = (np.array(pairs[key].to_pylist(), object) for key in ("paradigm", "phenomenon"))
-    sampled = any(most_pairs(model.about, method) for side, method in both for model in side)
-    sizes = dict(Counter(every["paradigm"].to_pylist())) if sampled else None
+        raise UserError(f"{about['suite']}: no {kind.item} was scored by both; score them with the same masked_pairs")
+    every = rows[0]["paradigm"].to_pylist()
+    sizes = dict(Counter(every)) if any(most_pairs(about, method) for method in methods) else None
+    paradigms, phenomena = (np.array(rows[0][key].to_pylist(), object)[common] for key in ("paradigm", "phenomenon"))
+    points = points[:, common]
 
-    def score(points: np.ndarray) -> dict[str, Any]:
-        """Return the headline score from the points of one model, as `results.summary` does."""
-        if of == "paradigms":
-            return mean_of_groups(by(paradigms, points).values())
+    def tested(what: str, mine: np.ndarray, of: str) -> Tested:
+        """Return the test on some of the items, whose paradigms are weighted as `results.summary` does."""
+        (first, second), mine_of = points[:, mine], paradigms[mine]
+        groups, strata = np.unique(mine_of, return_inverse=True)
         if of == "phenomena":
-            return mean_of_phenomena(points, paradigms, phenomena)
-        return share_of(points, paradigms, sizes)
+            weights = paradigm_weights(mine_of, phenomena[mine])
+            scores = [mean_of_phenomena(each, mine_of, phenomena[mine]) for each in (first, second)]
+        elif of == "paradigms":
+            weights, scores = {}, [mean_of_groups(by(mine_of, each).values()) for each in (first, second)]
+        else:
+            weights, scores = sizes, [share_of(each, mine_of, sizes) for each in (first, second)]
+        ends = bootstrap(
+            first[None],
+            second[None],
+            None if weights is None else strata,
+            [weights[name] for name in groups] if weights else [],
+        )
+        test, pair = mcnemar(first, second), (scores[0]["score"], scores[1]["score"])
+        how = f"McNemar, {test.first:,} : {test.second:,}" + (f", {test.half:,} ties" if test.half else "")
+        return Tested(what, int(mine.sum()), pair, (ends[0], ends[1]), test.p, how)
 
-    def interval(first: np.ndarray, second: np.ndarray) -> list[float]:
-        """Return the interval of the difference of two headline scores, from [models, pairs] of each side."""
-        groups, strata = np.unique(paradigms, return_inverse=True)
-        if of == "paradigms":
-            return bootstrap(first, second, strata)
-        if of == "phenomena":
-            weights = paradigm_weights(paradigms, phenomena)
-            return bootstrap(first, second, strata, [weights[name] for name in groups])
-        return bootstrap(first, second, strata, [sizes[name] for name in groups]) if sizes else bootstrap(first, second)
+    whole = f"all that both scored, of {len(every):,}" if not common.all() else ALL
+    yield tested(whole, np.ones(points.shape[1], bool), about["headline"]["of"])
+    if len(kinds := sorted(set(phenomena))) > 1:
+        yield from sorted((tested(name, phenomena == name, "pairs") for name in kinds), key=lambda test: test.p or 0.0)
 
-    # The scores.
-    how = f"{weighting(of)} that are right, {' and '.join(dict.fromkeys(methods))}"
-    lines = [f"{title}: {plural(len(pairs), kind.item)}; score: {how}"]
-    if len(pairs) < len(every):
-        lines.append(f"  of {len(every):,}: only these have scores on both sides (evaluation.pairs, masked_pairs)")
-    if methods[0] != methods[1]:
-        lines.append("  the two sides are scored by different methods; --method chooses one for both")
-    rows, headlines = [], [score(each) for each in means]
-    for name, whole, side in zip(names, headlines, points, strict=True):
-        low, high = whole["interval"] if len(side) == 1 else np.clip(interval(side, np.zeros((1, len(pairs)))), 0, 1)
-        of_seeds = ", ".join(f"{100 * score(one)['score']:.1f}" for one in side) if len(side) > 1 else ""
-        rows.append([name, f"{100 * whole['score']:.1f} %", f"({100 * low:.1f} to {100 * high:.1f})", of_seeds])
-    difference, (low, high) = headlines[0]["score"] - headlines[1]["score"], interval(*points)
-    rows.append(["difference", f"{100 * difference:+.1f}", f"({100 * low:+.1f} to {100 * high:+.1f})", ""])
-    lines += table(rows)
 
-    # The test over all pairs.
-    test = mcnemar(means[0], means[1], seeds)
-    call = "sign test of the means over seeds" if seeds else "exact McNemar test"
-    better = "is better" if seeds else "is right and the other is wrong"
-    lines.append(f"  {call}: {names[0]} {better} on {plural(test.first, kind.item)},")
-    lines.append(f"    {names[1]} on {test.second:,}: p = {p_value(test.p)}")
-    if test.half:
-        lines.append(f"    {plural(test.half, kind.item)} with equal scores of {kind.equal} left out")
-    if seeds:
-        lines.append("    the p value compares these models; the interval compares their recipes")
+# Fine-tuned tasks.
 
-    # The phenomena, the smallest p first.
-    groups = {name: phenomena == name for name in sorted(set(phenomena))}
-    if len(groups) > 1:
-        corrected = holm([mcnemar(means[0][mine], means[1][mine], seeds).p for mine in groups.values()])
-        found = []
-        for (name, mine), p in zip(groups.items(), corrected, strict=True):
-            shares = [float(share_of(each[mine], paradigms[mine], sizes)["score"]) for each in means]
-            found.append((p, shares[0] - shares[1], shares, name, int(mine.sum())))
-        rows = [["", "phenomenon", kind.items, *names, "difference", "p (Holm)"]]
-        for p, difference, shares, name, size in sorted(found, key=lambda each: (each[0], -abs(each[1]))):
-            cells = [f"{size:,}", *(f"{100 * share:.1f} %" for share in shares), f"{100 * difference:+.1f}", p_value(p)]
-            rows.append(["*" if p < SURE else "", name, *cells])
-        lines += ["", *table(rows, numbers=2), f"  * p < {SURE} after Holm's correction for {len(groups)} tests"]
 
-    # The pairs on which the sides differ most.
-    margins = [
-        np.array([kind.margins(model.rows, method) for model in side])[:, common].mean(0) for side, method in both
-    ]
-    differences = np.abs(margins[0] - margins[1])
-    most = [i for i in np.argsort(-differences, kind="stable")[:count] if differences[i]]
-    if most:
-        lines += ["", f"  largest differences: {kind.margin}"]
-    for i in most:
-        lines.append(f"  {', '.join(f'{name} {margin[i]:+.1f}' for name, margin in zip(names, margins, strict=True))}")
-        lines += [f"    {sign} {cut(text, WIDTH - 6)}" for sign, text in kind.shown(pairs.slice(i, 1).to_pylist()[0])]
-    return lines
+class Run(NamedTuple):
+    """A model that was fine-tuned with one seed: its folder, its manifest, scores and predictions."""
+
+    folder: Path
+    about: dict[str, Any]
+    scores: dict[str, Any]
+    rows: dict[str, list[Any]]
+
+
+def on_tasks(tasks: Iterable[str], models: list[ModelResults], names: list[str]) -> list[str]:
+    """Return the tests on tasks that both models were tuned for; raise a UserError if they cannot be compared."""
+    tests, remarks = list[Tested](), list[str]()
+    for task in tasks:
+        sides = [[read_run(model, part) for part in model.tuned if part.rpartition(".")[0] == task] for model in models]
+        first, *others = (run for side in sides for run in side)
+        codes = [code for code in first.scores["languages"] if all(code in run.scores["languages"] for run in others)]
+        remarks += [] if codes else [f"  {task}: not compared, because the models were tuned for different languages"]
+        for run in others:
+            check_runs(task, codes, first, run)
+        for code in codes:
+            metric, classes = first.scores["metric"], first.scores["languages"][code]["classes"]
+            if "sentence" in first.rows:
+                counted = [[np.array([counts(run, code) for run in side])] for side in sides]
+                found = comparing.difference_of_words(counted)
+            else:
+                told = [[np.array([numbers(run, code, "prediction") for run in side])] for side in sides]
+                found = comparing.difference(metric, numbers(first, code, "label"), told, len(classes))
+            what = ", ".join([task, *([code] if len(codes) > 1 else []), first.scores["protocol"], metric])
+            how = f"McNemar, {found.test.first:,} : {found.test.second:,}" if found.test else "bootstrap"
+            how += "" if len(others) == 1 else f", {len(sides[0])} : {len(sides[1])} seeds"
+            n = first.scores["languages"][code]["n"]
+            tests.append(Tested(what, n, found.scores, (found.low, found.high), found.p, how))
+    for model in models:
+        rows = [row for row in rows_of(model) if row.method == TUNED and row.suite in tasks]
+        remarks += [f"  {model.name}, {row.suite}: {row.remark}" for row in rows if ";" in row.remark]
+    return ["fine-tuned: scores x 100, means over seeds", *table(tests, SHARE, names), *remarks] if tests else remarks
+
+
+def read_run(model: ModelResults, part: str) -> Run:
+    """Read a folder that the stage `tune`, or the command, wrote."""
+    folder = model.folders["tune", part]
+    about = manifest.verify(folder, "predictions.parquet")
+    return Run(folder, about, model.tuned[part], pq.ParquetFile(folder / "predictions.parquet").read().to_pydict())
+
+
+def numbers(run: Run, code: str, column: str) -> np.ndarray:
+    """Return a column of labels in a language as numbers of classes, [rows]; -1 for a word without a prediction."""
+    number = {name: number for number, name in enumerate(run.scores["languages"][code]["classes"])} | {None: -1}
+    pairs = zip(run.rows["language"], run.rows[column], strict=True)
+    return np.array([number[label] for language, label in pairs if language == code])
+
+
+def counts(run: Run, code: str) -> np.ndarray:
+    """Return what `counts_of_words` returns of the words that a run tagged in a language, [sentences, 3]."""
+    sentences = [s for s, language in zip(run.rows["sentence"], run.rows["language"], strict=True) if language == code]
+    begins = np.flatnonzero(np.diff(sentences)) + 1
+    labels, told = (np.split(numbers(run, code, column), begins) for column in ("label", "prediction"))
+    return counts_of_words(run.scores["metric"], labels, told, run.scores["languages"][code]["classes"])
+
+
+def check_runs(task: str, codes: list[str], first: Run, other: Run) -> None:
+    """Raise a UserError unless two runs were tuned by the same protocol, and scored on the same rows."""
+    where = f"{task}: {first.folder} and {other.folder}"
+    if changed := changed_values(protocol_of(first), protocol_of(other)):
+        raise UserError(f"{where} were tuned by different protocols ({changed[0]}); tune one of them again")
+    for code in codes:
+        if tested_rows(first, code) != tested_rows(other, code):
+            cut = first.about["settings"].get("tuning", {}).get("words_cut") == "left_out"
+            hint = f"their tokenizers cut different words, which {task}_sound would score" if cut else "tune one again"
+            raise UserError(f"{where} were not scored on the same rows of {code}; {hint}")
+
+
+def protocol_of(run: Run) -> dict[str, Any]:
+    """Return what two runs must have in common."""
+    asked = run.about["settings"]
+    joint = {"joint": asked["covered"]} if asked.get("joint") else {}
+    return {key: run.scores[key] for key in ("protocol", "metric")} | joint | asked.get("tuning", {})
+
+
+def tested_rows(run: Run, code: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return what tells the rows of a language apart: the digest of the result that has them, and their labels."""
+    label = f"{run.scores['task']}_{code}"[:LABEL]
+    digests = [digest for source, digest in run.about["upstream"].items() if Path(source).name.startswith(f"{label}-")]
+    labels = zip(*(run.rows[key] for key in ("language", "row", "label")), strict=True)
+    return digests, [row for row in labels if row[0] == code]
