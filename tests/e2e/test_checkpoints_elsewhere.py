@@ -56,7 +56,7 @@ def killed_after_step_40(data: Data, place: Elsewhere) -> None:
     place.wait_for("step-00000040.json", process)
     process.kill()
     process.communicate()
-    shutil.rmtreedata.checkpoints
+    shutil.rmtree(data.checkpoints)
 
 
 def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
@@ -74,10 +74,10 @@ def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
     record = elsewhere._files.cat_file(elsewhere.path("metrics.jsonl")).decode()
     assert record == (run / "metrics.jsonl").read_text()
     assert json.loads(elsewhere._files.cat_file(elsewhere.path("owner.json")))["ended"]
-    for text in [output, (data.folder / "model.log").read_text(), *(p.read_text() for p in run.glob("logs/*"))]:
+    for text in [output, data.log.read_text(), *(p.read_text() for p in run.glob("logs/*"))]:
         assert SECRET not in text
     # A machine that comes later has it all, too.
-    shutil.rmtreedata.checkpoints
+    shutil.rmtree(data.checkpoints)
     assert "already trained" in data.train("later")
     assert data.weights("later") == data.weights()
 
@@ -108,7 +108,7 @@ def test_of_two_machines_the_second_ends(data, finished, elsewhere, tmp_path):
     elsewhere.wait_for("step-00000020.json", process)
     output = other.train(code=1)
     assert f"another training run is writing here: process {process.pid} on " in output
-    assert "Traceback" not in output and not list(other.folder.glob("checkpoints/*/step-*"))
+    assert "Traceback" not in output and not list(other.checkpoints.glob("*/step-*"))
     data.go_on()
     assert process.wait() == 0
     assert_same(data, finished)
@@ -121,7 +121,7 @@ def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # no
     place.wait_for("step-00000020.json", process)
     object_store.stop()
     data.go_on()
-    log = data.folder / "model.log"
+    log = data.log
     try:
         while "training continues, with its checkpoints in" not in log.read_text():
             assert process.poll() is None, process.communicate()[1]
