@@ -100,7 +100,9 @@ def test_a_checkpoint_of_diffusion_without_an_average(built, tmp_path):
     assert done.returncode == 0, done.stderr
     files = manifest.verify(tmp_path / "out")["files"]
     assert [file for file in files if file.endswith(".safetensors")] == ["model.safetensors"]
-    assert files["model.safetensors"] == manifest.read(built / "results/of/eng/export")["files"]["model.main.safetensors"]
+    assert (
+        files["model.safetensors"] == manifest.read(built / "results/of/eng/export")["files"]["model.main.safetensors"]
+    )
     assert read_json(tmp_path / "out/config.json")["objective"] == "diffusion" and "diffusion_generation.py" in files
     text = (tmp_path / "out/README.md").read_text()
     assert "trained by masked diffusion" in text and '"diffusion_generation.generate", "out"' in text

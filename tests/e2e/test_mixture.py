@@ -46,7 +46,9 @@ def test_every_language_is_reported(mixture):
         assert not undocumented(mixture / "results/of/two" / file)
     evaluation = json.loads((mixture / "results/of/two/evaluate/evaluation.json").read_text())
     assert set(evaluation["languages"]) == set(evaluation["tokenizer"]) == set(LANGUAGES)
-    manifests = [json.loads((mixture / f"results/of/two/corpus/{code}/manifest.json").read_text()) for code in LANGUAGES]
+    manifests = [
+        json.loads((mixture / f"results/of/two/corpus/{code}/manifest.json").read_text()) for code in LANGUAGES
+    ]
     sizes = [manifest["figures"]["bytes"]["validation"] for manifest in manifests]
     for variant in ("main", "ema"):
         for mode in ("masked", "causal"):

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from babelmill.core import manifest, writers
+from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, made_once
 from helpers.programs.prepared import run_killed, run_limited, run_module
 
 pytestmark = pytest.mark.slow
 
-STAGES = ("suite", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "score", "convert", "report")
+ALL = ("suite", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "score", "convert", "report")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def complete(built, tmp_path_factory) -> Path:
 def work(complete, tmp_path) -> Path:
     """A copy without logs, checkpoints and kept scores."""
     shutil.copytree(complete, tmp_path / "work", symlinks=True)
-    for name in ("logs", "results/checkpoints", "results/scoring"):
+    for name in ("logs", "results/checkpoints", "results/unfinished"):
         shutil.rmtree(tmp_path / "work" / name, ignore_errors=True)
     return tmp_path / "work"
 
@@ -54,11 +55,11 @@ def command(work: Path, stage: str) -> list[str]:
 
 
 def log_of(words: list[str], work: Path) -> str:
-    path = work / words[words.index("--log") + 1]
+    path = work / "logs" / words[0].partition(".")[2] / f"{Path(words[1]).stem}.log"
     return path.read_text() if path.exists() else ""
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ALL)
 def test_a_full_disk_is_one_line_of_the_stage(work, stage):
     words = command(work, stage)
     done = run_limited(*words, size=2000, cwd=work)
@@ -69,16 +70,15 @@ def test_a_full_disk_is_one_line_of_the_stage(work, stage):
     assert not [path for path in work.rglob(".*") if writers.FORM.fullmatch(path.name)]
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ALL)
 def test_a_stage_that_was_killed_leaves_nothing_to_the_next_attempt(work, stage):
     words = command(work, stage)
     assert run_killed(*words, cwd=work).returncode != 0
     left = list(writers.leftovers([work], deep=True))
     assert left, "it was killed before a file got its name"
     run_module(*words, cwd=work, check=True)
-    out = work / words[words.index("--out") + 1]
     if stage != "report":
-        manifest.verify(out if out.is_dir() else out.parent)
+        manifest.verify(work / STAGES[stage].path_of(Path(words[1]).stem))
     assert not [path for path in left if path.exists()]
 
 
@@ -104,7 +104,7 @@ def test_reading_scores_without_memory_ends(complete, kilobytes):
         "import resource, sys; sys.argv[0] = '-m'; import babelmill.commands.terminal.comparison as c; from pathlib import Path\n"
         "import pyarrow.dataset; pages = int(open('/proc/self/statm').read().split()[0])\n"
         f"size = pages * resource.getpagesize() + {kilobytes} * 1024; resource.setrlimit(resource.RLIMIT_AS, (size, size))\n"
-        "print(len(c.read(Path('results/scores/eng/english_basics'), 'eng').rows))"
+        "print(len(c.read(Path('results/of/eng/score/english_basics'), 'eng').rows))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -56,7 +56,9 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     )
     scores = read_json(workspace.path / "results/of/eng/score/english_basics/scores.json")
     assert [each["name"] for each in scores["snapshots"]] == NAMES
-    assert not undocumented(workspace.path / "results/of/eng/score/english_basics/scores.json", "scores.json of a suite")
+    assert not undocumented(
+        workspace.path / "results/of/eng/score/english_basics/scores.json", "scores.json of a suite"
+    )
     assert scores["snapshots"][0]["languages"]["eng"]["methods"]["causal"]["pairs"]["n"] == 200
     assert [each["million_words"] for each in scores["snapshots"]] == POINTS
     read = [each["words"] / each["tokens"] for each in scores["snapshots"]]

@@ -82,7 +82,9 @@ def test_closing_the_terminal_leaves_a_checkpoint(data):
     environment = os.environ | {held.VARIABLE: "vote 13"}
     terminal = functools.partial(fcntl.ioctl, theirs, termios.TIOCSCTTY, 0)
     outputs = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    process = subprocess.Popen(command, env=environment, **outputs, start_new_session=True, preexec_fn=terminal, cwd=data.folder)
+    process = subprocess.Popen(
+        command, env=environment, **outputs, start_new_session=True, preexec_fn=terminal, cwd=data.folder
+    )
     os.close(theirs)
     while not any('"step": 12,' in path.read_text() for path in data.checkpoints.glob("*/metrics.jsonl")):
         assert process.poll() is None
@@ -116,7 +118,9 @@ def test_a_signal_while_kernels_are_compiled_ends_in_75(data, tmp_path, number):
     cache = data.folder / "results/compiled"
     environment = {name: value for name, value in os.environ.items() if "INDUCTOR" not in name}
     command = [sys.executable, "-m", *data.command(), "--threads", "2"]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=data.folder)
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=data.folder
+    )
     while not any(cache.rglob("*.cpp")):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
@@ -382,7 +386,9 @@ def test_a_full_disk_keeps_the_checkpoint_before(data, finished):
     disk.mkdir()
     inside = 'mount -t tmpfs -o size=1m tmpfs "$0" && { "$@"; code=$?; cp -r "$0" "$0.kept"; exit $code; }'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, disk]
-    done = subprocess.run([*command, sys.executable, "-m", *data.command()], capture_output=True, text=True, cwd=data.folder)
+    done = subprocess.run(
+        [*command, sys.executable, "-m", *data.command()], capture_output=True, text=True, cwd=data.folder
+    )
     assert done.returncode == 1, done.stderr
     assert re.search(
         r"no space left on the device while writing .*/step-000000\d\d.safetensors \(after [\d,]+ bytes\); free some space;"

@@ -162,7 +162,8 @@ def test_cards_say_nothing_of_gpt_bert(made):
         assert all(f"| `model.config.{key}` | {value} |" in card.text for key, value in sizes.items())
         assert card.data.pipeline_tag == ("text-generation" if objective == "causal" else "fill-mask")
         assert (
-            f"{manifest.read(made.path / f'results/of/{kind}/train')['figures']['parameters']:,} parameters" in card.text
+            f"{manifest.read(made.path / f'results/of/{kind}/train')['figures']['parameters']:,} parameters"
+            in card.text
         )
 
 
