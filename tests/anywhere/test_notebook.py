@@ -39,6 +39,6 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
 
 
 def outputs_of(notebook) -> dict[str, str]:
-    """{what a cell runs: what it printed}"""
+    """Return {what a cell runs: what it printed}."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return {cell.source: "".join(output.get("text", "") for output in cell.outputs) for cell in cells}

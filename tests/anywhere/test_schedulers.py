@@ -1,4 +1,4 @@
-"""The workflow on a real Grid Engine: from text to folder, a job that is put back, a deleted one, Ctrl-C.
+"""The workflow runs on a real Grid Engine: from text to folder, a job that is put back, a deleted one, Ctrl-C.
 
 Its profile is `generic` with three commands filled in, so this shows what that profile asks of any scheduler.
 """
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 
 class GridEngine:
-    """What the tests ask of Grid Engine and do to it."""
+    """Asks Grid Engine, and does things to it."""
 
     def __init__(self):
         folder = Path(os.environ.get("GRIDENGINE_FOLDER", f"{tempfile.gettempdir()}/babelmill-gridengine"))
@@ -32,12 +32,12 @@ class GridEngine:
         self.environment = dict(line.split("=", 1) for line in lines if line)
 
     def ask(self, *command) -> str:
-        """What a command says, also if it fails."""
+        """Return what a command says, also if it fails."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         return done.stdout + done.stderr
 
     def jobs(self) -> list[str]:
-        """The numbers of all jobs that are not over."""
+        """Return the numbers of all jobs that are not over."""
         return re.findall(r"^ +(\d+) ", self.ask("qstat"), re.MULTILINE)
 
 
@@ -52,7 +52,7 @@ def cluster():
 
 @pytest.fixture
 def start(cluster, workspace):
-    """Start Snakemake with the shipped profile; whatever happens, nothing of it is left when the test ends."""
+    """Yield a function that starts Snakemake with the shipped profile; whatever happens, nothing of it is left when the test ends."""
     ours = workspace.path / "gridengine"
     ours.mkdir()
     text = (ROOT / "profiles/gridengine/profile.yaml").read_text()
@@ -89,7 +89,7 @@ def start(cluster, workspace):
 
 
 def wait(what: str, condition):
-    """The first true value of `condition`."""
+    """Return the first true value of `condition`."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if value := condition():
@@ -99,7 +99,7 @@ def wait(what: str, condition):
 
 
 def trainer(workspace) -> psutil.Process | None:
-    """The process that trains in a folder."""
+    """Return the process that trains in a folder."""
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
         if command[1:3] == ["-m", "babelmill.train"] and Path(process.cwd()) == workspace.path:
@@ -120,19 +120,24 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
     endless = SMALL["train"] | {"max_steps": 1_000_000}
     run_keys = SMALL["run"] | {"checkpoint_every": 1_000_000}
     workspace.configure(SMALL | {"models": {"eng": {"train": endless}}, "run": run_keys})
-    kept = workspace.path / "results/checkpoints/eng"
-    log = workspace.path / "logs/train/eng.log"
+    to_train = ("converted/eng", "--until", "train")
+
+    def name() -> str:
+        """Return the name of the training, which a link says once the run has begun."""
+        return (workspace.path / "results/of/eng/train").resolve().name
 
     def printed() -> str:
-        """What all its attempts said."""
-        return "".join(path.read_text() for path in sorted(kept.glob("*/logs/*.log")))
+        """Return what all its attempts said."""
+        logs = sorted((workspace.path / "results/checkpoints" / name() / "logs").glob("*.log"))
+        return "".join(path.read_text() for path in logs)
 
     def goes_on(times: int) -> bool:
-        """Whether it has continued from a checkpoint so often, and trained since."""
-        return printed().count("going on after step") == times and "step " in log.read_text().split("going on")[-1]
+        """Return whether it has continued from a checkpoint so often, and trained since."""
+        *before, now = printed().split("going on after step")
+        return len(before) == times and " loss " in now
 
-    run = start("results/models/eng/manifest.json")
-    training = wait("training", lambda: log.exists() and " step " in log.read_text() and trainer(workspace))
+    run = start(*to_train)
+    training = wait("training", lambda: goes_on(0) and trainer(workspace))
     (job,) = cluster.jobs()
     training.send_signal(signal.SIGTERM)
     wait("another turn", lambda: goes_on(1))
@@ -143,7 +148,7 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
     assert printed().count("received SIGUSR2") == 1
     assert not cluster.jobs()
 
-    run = start("results/models/eng/manifest.json")
+    run = start(*to_train)
     wait("training", lambda: goes_on(2))
     os.killpg(run.pid, signal.SIGINT)
     assert run.wait(PATIENCE) == 1

@@ -1,4 +1,4 @@
-"""A wheel, made of the source distribution: installed without a clone, it makes the same results as one."""
+"""A wheel, made of the source distribution and installed without a clone, makes the same results as one."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def run(*command, cwd=None) -> str:
 
 
 def build(kind: str, source: Path, out: Path) -> Path:
-    """A distribution of a folder, as `python -m build` makes it of it."""
+    """Return a distribution of a folder, as `python -m build` makes it."""
     run(sys.executable, "-c", f"from setuptools import build_meta; build_meta.build_{kind}({str(out)!r})", cwd=source)
     (made,) = out.iterdir()
     return made
@@ -34,7 +34,7 @@ def build(kind: str, source: Path, out: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory) -> Path:
-    """The Python of a new environment with the wheel; only other packages are those of the tests."""
+    """Return the Python of a new environment with the wheel; only other packages are those of the tests."""
     folder = tmp_path_factory.mktemp("wheel")
     source, unpacked = folder / "source", folder / "unpacked"
     for name in FOLDERS:

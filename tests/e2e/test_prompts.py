@@ -12,10 +12,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from babelmill.commands import show
-from babelmill.commands.estimates import jobs_of, text_of
+from babelmill.commands.estimates import text_of
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import read_json
+from babelmill.graph import Graph
 from babelmill.tokens.shard_file import ShardFile
 from conftest import ROOT, SMALL, WORDS, Workspace
 from e2e.test_tune import OWN, write_rows
@@ -108,8 +109,7 @@ def test_show_and_plan_know_of_prompts(made, monkeypatch):
     figures = manifest.read("results/of/eng/shards")["figures"]
     tokens, prompts = (figures[name]["train"] for name in ("tokens", "prompt_tokens"))
     assert 0 < prompts < tokens
-    configuration = Configuration([("test", SETTINGS)])
-    found = text_of(configuration, "eng", jobs_of(configuration, "eng"))
+    found = text_of(Graph(Configuration([("test", SETTINGS)])), "eng")
     assert (found.tokens, found.source) == (tokens, "shards")
 
 

@@ -95,9 +95,7 @@ def test_a_full_disk_loses_only_the_receipt(hub, work):
     work.snakemake(RECEIPT, "--dry-run")  # writes the settings
     work.python("-m", "babelmill.publish", "--help")  # compiles it: the limited process would leave a cut .pyc
     done = run_limited("babelmill.publish", SETTINGS, size=800, cwd=work.path)
-    assert (
-        done.returncode == 1 and "error: a file got larger than allowed while writing" in done.stderr.splitlines()[-1]
-    )
+    assert done.returncode == 1 and "cannot be written: File too large" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr and not list((work.path / "published").iterdir())
     assert work.publish()["commit"] and len(hub.repositories[NAME].history) == 1
 

@@ -78,7 +78,7 @@ def plain(kind: str, text: str) -> float:
 def test_models_of_transformers(capsys, kind, method):
     assert main(["score", str(foreign(kind)), "--suite", "mine"]) == 0
     assert capsys.readouterr().out == f"scores/{kind}/mine\n"
-    assert not Path("results").exists(), "it is the workflow's"
+    assert not Path("results/score").exists(), "it is the workflow's"
     rows = pq.read_table(f"scores/{kind}/mine/pairs.parquet").to_pylist()
     for row in rows:
         for key in ("good", "bad"):

@@ -1,14 +1,14 @@
-"""A real SLURM for the tests (see up.sh), and the workflow started on it.
+"""Start a real SLURM for the tests (see up.sh), and the workflow on it.
 
 There is one cluster per machine, which test processes share: each test looks at the jobs of its own folder alone.
 """
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -20,6 +20,7 @@ import psutil
 import pytest
 from filelock import FileLock
 
+from babelmill.commands.progress.logs import metrics
 from conftest import ROOT, Workspace
 from helpers.programs import held
 from helpers.programs.prepared import VARIABLE
@@ -59,11 +60,11 @@ class Job:
 
 
 class Cluster:
-    """What the tests ask of SLURM and do to it."""
+    """Asks SLURM, and does things to it."""
 
     @staticmethod
     def ask(*command) -> str:
-        """What a command of SLURM says. On a busy machine the controller may answer nobody for some time: asked again."""
+        """Return what a command of SLURM says. A busy controller may answer nobody for some time: it is asked again."""
         end = time.monotonic() + 120
         while True:
             done = subprocess.run([*map(str, command)], capture_output=True, text=True)
@@ -75,47 +76,41 @@ class Cluster:
             time.sleep(1)
 
     @staticmethod
-    def wait(what: str, condition):
-        """The first true value of `condition`."""
+    def wait(what: str, condition, run: "Run | None" = None):
+        """Return the first true value of `condition`. It is waited for in vain if `run` has ended."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            value = condition()
-            if value:
+            if value := condition():
                 return value
+            assert run is None or run.process.poll() is None, f"waiting for {what}: {run.printed}"
             time.sleep(0.2)
         raise AssertionError(f"waited in vain for {what}")
 
-    def training(self, workspace: Workspace, model: str) -> "Training":
-        return Training(workspace, model, self)
-
     def queue(self, folder: Path, name: str = "") -> list[Job]:
-        """Jobs from a folder that are not over, of one stage and model (`train_wildcards_eng`) or all."""
+        """Return the jobs from a folder that are not over, of one rule and result (`train_wildcards_eng-...`) or all."""
         lines = self.ask("squeue", "--noheader", "--format", "%i|%T|%N|%P|%Z|%k").splitlines()
         jobs = [Job(*line.split("|", 5)) for line in lines]
         return [job for job in jobs if job.folder == str(folder) and name in job.comment]
 
-    def limit(self, number: str, minutes: int) -> None:
-        self.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
-
-    def may_limit(self, number: str, minutes: int) -> bool:
-        """Set the limit of a job, which SLURM refuses while the job is ending."""
+    def limit(self, number: str, minutes: int) -> bool:
+        """Set the limit of a job. Return whether SLURM did it: it refuses while the job is ending."""
         with contextlib.suppress(Refused):
-            self.limit(number, minutes)
+            self.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
             return True
         return False
 
     def seconds_left(self, number: str) -> float:
-        """Of a running job's time; 0 if it is not running."""
+        """Return how much is left of a running job's time; 0 if it is not running."""
         left = self.ask("squeue", "-h", "-t", "running", "-j", number, "-o", "%L").strip()
         minutes, _, seconds = left.rpartition(":")
         return 60 * int(minutes.rpartition(":")[2] or 0) + int(seconds) if seconds.isdigit() else 0
 
     def history(self, folder: Path, name: str = "") -> list[dict]:
-        """All jobs from a folder with all their runs, oldest first, once accounting knows that all are over."""
+        """Return the jobs from a folder with all their runs, oldest first, once accounting knows that all are over."""
         return self.wait("the accounting", lambda: self._ended(folder, name))
 
     def _ended(self, folder: Path, name: str) -> list[dict]:
-        """The jobs of `history`; none while accounting still thinks that one goes on, and lacks its comment."""
+        """Return the jobs of `history`; none while accounting still thinks that one goes on, and lacks its comment."""
         fields = ["JobIDRaw", "State", "NodeList", "Partition", "Comment", "TimelimitRaw", "AllocTRES", "ReqCPUS"]
         fields += ["NNodes", "Account", "QOS", "Constraints", "WorkDir", "End"]
         lines = self.ask("sacct", "-X", "-D", "-P", "-n", "-S", "now-1day", "-o", ",".join(fields)).splitlines()
@@ -124,11 +119,11 @@ class Cluster:
         return [row for row in mine if name in row["Comment"]] if all(row["End"] != "Unknown" for row in mine) else []
 
     def urgent(self, node: str) -> None:
-        """A short job of the preempting partition that wants all of a node."""
+        """Submit a short job to the preempting partition, which wants all of a node."""
         self.ask("sbatch", "-p", "urgent", "-w", node, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1")
 
     def kill_node(self, node: str) -> None:
-        """As if its power were gone: its slurmd and everything that runs there. (A node is a UTS namespace.)"""
+        """Kill its slurmd and everything that runs there, as if its power were gone. (A node is a UTS namespace.)"""
         folder = Path(os.environ.get("SLURM_FOLDER", Path(tempfile.gettempdir(), "babelmill-slurm")))
         daemon = int((folder / f"run/slurmd.{node}.pid").read_text())
         mine = os.readlink(f"/proc/{daemon}/ns/uts")
@@ -139,6 +134,14 @@ class Cluster:
                     process.kill()
             except (OSError, psutil.NoSuchProcess):
                 continue
+
+    @staticmethod
+    def train_without(workspace: Workspace, *options) -> Path:
+        """Train `eng` undisturbed, without SLURM. Return where its result is put: the workflow will train it again."""
+        workspace.snakemake("converted/eng", "--until", "train", *options)
+        result = (workspace.path / "results/of/eng/train").resolve()
+        shutil.rmtree(workspace.path / "results/checkpoints" / result.name)
+        return result.rename(workspace.path / "alone")
 
     def up(self) -> None:
         done = subprocess.run([HERE / "up.sh"], capture_output=True, text=True)
@@ -151,7 +154,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def last_one(file):
-    """Whether this process is the only one that uses the cluster now; others neither begin nor end in the meantime."""
+    """Yield whether no other process uses the cluster now; others neither begin nor end in the meantime."""
     with FileLock(f"{file.name}.lock"):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,7 +166,7 @@ def last_one(file):
 
 @pytest.fixture(scope="session")
 def cluster():
-    """The cluster: the first process that uses it starts it, the last one stops it."""
+    """Yield the cluster: the first process that uses it starts it, the last one stops it."""
     cluster = Cluster()
     with open(Path(tempfile.gettempdir(), "babelmill-slurm.users"), "w") as users:
         with last_one(users) as alone:
@@ -177,22 +180,13 @@ def cluster():
 
 
 class Run:
-    """Snakemake with a profile, in the background."""
+    """Runs Snakemake with a profile, in the background."""
 
-    def __init__(self, workspace: Workspace, *arguments, profile="slurm", hold=""):
+    def __init__(self, cluster: Cluster, workspace: Workspace, *arguments, profile=ROOT / "profiles/slurm", hold=""):
         """Start it; `hold`: where each training waits, once it has begun (`held.py`)."""
-        profile = profile if isinstance(profile, Path) else ROOT / "profiles" / profile
-        command = [
-            f"{os.environ[VARIABLE]}/python",
-            "-c",
-            SNAKEMAKE,
-            "--snakefile",
-            ROOT / "Snakefile",
-            "--profile",
-            profile,
-        ]
-        command += ["--slurm-init-seconds-before-status-checks", "1", *arguments]
-        self.folder = workspace.path
+        command = [f"{os.environ[VARIABLE]}/python", "-c", SNAKEMAKE, "--snakefile", ROOT / "Snakefile"]
+        command += ["--profile", profile, "--slurm-init-seconds-before-status-checks", "1", *arguments]
+        self.cluster, self.folder = cluster, workspace.path
         self.output = workspace.path / f"snakemake-{time.monotonic_ns()}.txt"
         with open(self.output, "w") as file:
             self.process = subprocess.Popen(
@@ -209,8 +203,11 @@ class Run:
         return self.output.read_text()
 
     def finish(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for its end. Return the exit code."""
         return self.process.wait(PATIENCE)
+
+    def training(self, model: str) -> "Training":
+        return Training(self, model)
 
     def kill(self) -> None:
         """End it as a crash of the login node would."""
@@ -221,11 +218,11 @@ class Run:
 
 @pytest.fixture
 def start(cluster):
-    """Start Snakemake on the cluster; whatever happens, nothing of it is left when the test ends."""
+    """Yield a function that starts Snakemake; whatever happens, nothing of it is left when the test ends."""
     runs = []
 
     def start(*arguments, **options) -> Run:
-        runs.append(Run(*arguments, **options))
+        runs.append(Run(cluster, *arguments, **options))
         return runs[-1]
 
     yield start
@@ -238,18 +235,27 @@ def start(cluster):
 
 
 class Training:
-    """A training job as it goes on: what its files say, and its processes."""
+    """Watches a training job: what its files say, and its processes."""
 
-    def __init__(self, workspace: Workspace, model: str, cluster: Cluster):
-        self.path, self.model, self.name, self.cluster = workspace.path, model, f"rule_train_wildcards_{model}", cluster
+    def __init__(self, run: Run, model: str):
+        self.run, self.path, self.cluster, self.model = run, run.folder, run.cluster, model
+
+    @property
+    def name(self) -> str:
+        """Return the name of its result, which a link says once the run has begun."""
+        return (self.path / "results/of" / self.model / "train").resolve().name
+
+    @property
+    def settings(self) -> str:
+        return f"results/settings/train/{self.name}.json"
 
     @property
     def queue(self) -> list[Job]:
-        return self.cluster.queue(self.path, self.name)
+        return self.cluster.queue(self.path, f"rule_train_wildcards_{self.name}")
 
     @property
     def history(self) -> list[dict]:
-        return self.cluster.history(self.path, self.name)
+        return self.cluster.history(self.path, f"rule_train_wildcards_{self.name}")
 
     @property
     def job(self) -> Job | None:
@@ -257,24 +263,23 @@ class Training:
 
     @property
     def ending(self) -> bool:
-        """Whether processes of a job that is over still save."""
+        """Return whether processes of a job that is over still save."""
         return any(job.state == "COMPLETING" for job in self.queue)
 
     @property
-    def metrics(self) -> list[dict]:
-        """Of the run that was begun last."""
-        begun = (self.path / "results/checkpoints" / self.model).glob("*/attempt.json")
-        path = max(begun, key=lambda path: path.stat().st_mtime).parent / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+    def step(self) -> int:
+        """Return the steps done of a run that has begun on the cluster."""
+        lines = metrics(self.path / "results/checkpoints" / self.name)
+        return lines[-1]["step"] if "parameters, " in self.printed and lines else 0
 
     @property
-    def step(self) -> int:
-        """Steps done of a run that has begun on the cluster."""
-        return self.metrics[-1]["step"] if "parameters, " in self.printed and self.metrics else 0
+    def went_on(self) -> int:
+        """Return the step after which it went on last; 0 if it has not."""
+        return int(["0", *re.findall(r"going on after step (\d+)", self.printed)][-1])
 
     @property
     def devices(self) -> list[str]:
-        """The GPUs that each of its processes sees."""
+        """Return the GPUs that each of its processes sees."""
         seen = []
         for process in self._commands():
             with contextlib.suppress(psutil.Error):  # it has just ended
@@ -283,66 +288,57 @@ class Training:
 
     @property
     def printed(self) -> str:
-        """What all jobs of this training said."""
-        logs = sorted((self.path / f".snakemake/slurm_logs/rule_train/{self.model}").glob("*.log"))
+        """Return what all jobs of this training said."""
+        logs = sorted((self.path / ".snakemake/slurm_logs/rule_train" / self.name).glob("*.log"))
         return "".join(log.read_text() for log in logs)
 
-    def processes(self) -> list[psutil.Process]:
-        """Those that train, not what started them, nor what stands for them (`program_client.py`)."""
-        named = {process.info["name"]: process for process in psutil.process_iter(["name"])}
-        return [named.get(f"for {process.pid}", process) for process in self._commands()]
-
-    def _commands(self) -> list[psutil.Process]:
-        """Those with the command line and the environment of the processes that train."""
-        return [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if "-u" in (command := process.info["cmdline"] or [])
-            and f"results/settings/{self.model}/train.json" in command
-            and self._ours(process)
-        ]
+    def wait(self, what: str, condition):
+        """Return the first true value of `condition`, while Snakemake runs."""
+        return self.cluster.wait(what, condition, self.run)
 
     def signal(self, number: int) -> None:
-        for process in self.processes():
-            process.send_signal(number)
+        """Send a signal to those that train, not to what started them, nor what stands for them (`program_client.py`)."""
+        named = {process.info["name"]: process for process in psutil.process_iter(["name"])}
+        for process in self._commands():
+            named.get(f"for {process.pid}", process).send_signal(number)
 
     def go_on(self) -> None:
         """Let it go on where it waits by itself (`held.py`), also in later jobs."""
-        (self.path / "results/settings" / self.model / "go").touch()
+        (self.path / f"{self.settings}.go").touch()
 
-    def _ours(self, process) -> bool:
+    def reach_its_time_limit(self) -> None:
+        """Let it train until its minutes are nearly over: two, or as many as it needs to begin. It waits in between."""
+        job, minutes = self.wait("its job", lambda: self.job).number, 2
+
+        def has_begun() -> bool:
+            nonlocal minutes
+            if 0 < self.cluster.seconds_left(job) < 45:
+                minutes += 1
+                self.cluster.limit(job, minutes)
+            return self.step >= 20 or self.has_left
+
+        self.cluster.limit(job, minutes)
+        self.wait("its steps", has_begun)
+        self.wait("the end of its time", lambda: self.has_left or self.cluster.seconds_left(job) < 30)
+        self.go_on()
+        self.wait("its message", lambda: self.has_left)
+        self.wait("more time", lambda: self.cluster.limit(job, 60))
+
+    @property
+    def has_left(self) -> bool:
+        """Return whether its time limit has made it leave."""
+        return "the allocation ends soon" in self.printed
+
+    def _commands(self) -> list[psutil.Process]:
+        """Return those with the command line and the environment of the processes that train."""
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if "-u" in (command := process.info["cmdline"] or []) and self.settings in command and self._ours(process)
+        ]
+
+    def _ours(self, process: psutil.Process) -> bool:
         try:
             return Path(process.cwd()) == self.path
         except psutil.Error:
             return False
-
-    def stopped_by_its_time_limit(self, times: int):
-        """A story told in steps: whenever it has begun, it is held up until its minutes are nearly over; one minute,
-        or as many as it needs to begin. It waits by itself after ten steps or more, where it can (`hold` of `Run`).
-        """
-        begun, minutes = 0, 1
-        while not self.job:
-            yield
-        job = self.job.number
-        self.cluster.limit(job, minutes)
-        while self.printed.count("the allocation ends soon") < times:
-            yield
-            if self.printed.count("parameters, ") > begun:
-                begun += 1
-                first = int(["0", *re.findall(r"going on after step (\d+)", self.printed)][-1])
-                while self._commands() and self.step < first + 10:
-                    yield
-                self.signal(signal.SIGSTOP)
-                while self.cluster.seconds_left(job) > 29:
-                    yield
-                self.go_on()
-                self.signal(signal.SIGCONT)
-                while self._commands():
-                    yield
-                if self.printed.count("the allocation ends soon") < times:
-                    (self.path / "results/settings" / self.model / "go").unlink()
-            elif self.job and 0 < self.cluster.seconds_left(job) < 36:
-                minutes += 1
-                self.cluster.limit(job, minutes)
-        while any(each.number == job for each in self.queue) and not self.cluster.may_limit(job, 30):
-            yield

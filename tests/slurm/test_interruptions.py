@@ -1,4 +1,7 @@
-"""Training that is preempted, reaches its time limit or loses its node goes on without a human, as if undisturbed."""
+"""Training that is preempted or loses its node goes on without a human, as if undisturbed. Jobs of arrays are told apart.
+
+The test of several nodes (`test_workflow_on_slurm.py`) has the time limit.
+"""
 
 import copy
 import re
@@ -6,143 +9,94 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from babelmill.core.files import sha256
 from babelmill.runtime import slurm
 from conftest import ROOT, SMALL, Workspace
-from helpers.programs.prepared import run_module
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("fragile"), pytest.mark.usefixtures("cluster")]
 
 STEPS = 300
-# SLURM 22 forgets the GPUs of a job whose node dies while the job starts there. So only eng trains on such nodes.
-PARTITION = "\"'fragile' if wildcards.model == 'eng' else 'gpu'\""
-THREADS = ("--set-threads", "train=2")  # so that sums are cut alike everywhere, and jobs find room beside each other
+THREADS = ("--set-threads", "train=2")  # so that sums are cut alike everywhere
 
 
 def long_run() -> dict:
-    """Two processes of a model of one layer, and hardly a checkpoint but those that are saved on leaving."""
+    """Return settings of a model of one layer, with hardly a checkpoint but those that are saved on leaving."""
     values = copy.deepcopy(SMALL)
     values["model"]["num_hidden_layers"] = 1
     values["train"]["max_steps"] = STEPS
     values["run"] = {"log_every": 1, "checkpoint_every": 240, "validate_every": 0}
-    return values | {"resources": {"gpus": 2}}
+    return values
 
 
-def weights(workspace: Workspace, model: str) -> list[str]:
-    return [sha256(workspace.path / f"results/models/{model}/{name}.safetensors") for name in ("model", "ema")]
+@pytest.mark.timeout(1200)
+def test_preempted_and_then_without_its_node(workspace, cluster, start):
+    """The weights are those of a run that nothing disturbed, bit for bit, and every step is logged once."""
+    workspace.configure(long_run() | {"resources": {"gpus": 2}})
+    alone = cluster.train_without(workspace, *THREADS, "--cores", "2", "--resources", "gpu=2")
+    text = (ROOT / "profiles/slurm/profile.yaml").read_text()
+    text = text.replace("slurm_partition: gpu", "slurm_partition: fragile", 1)  # of training
+    (workspace.path / "profile.yaml").write_text(text)
+    until_train = ("converted/eng", "--until", "train")
+    run = start(workspace, *until_train, *THREADS, profile=workspace.path, hold="vote +21")
+    training = run.training("eng")
 
-
-def assert_undisturbed(cluster, workspace: Workspace, calm: Workspace, model: str) -> None:
-    """Bit for bit the weights of the run that nothing disturbed, and every step logged once."""
-    assert weights(workspace, model) == weights(calm, model)
-    lines = [(line["kind"], line["step"]) for line in cluster.training(workspace, model).metrics]
-    assert sorted(lines) == [("train", step) for step in range(1, STEPS + 1)] + [("validation", STEPS)]
-
-
-@pytest.fixture
-def calm(built, tmp_path_factory):
-    """The same runs, undisturbed and without SLURM, in a folder beside; the test waits for it when it needs it."""
-    path = tmp_path_factory.mktemp("calm") / "work"
-    shutil.copytree(built, path, symlinks=True)
-    workspace = Workspace(path)
-    workspace.configure(long_run())
-    arguments = workspace.arguments("results/models/eng/manifest.json", "results/models/deu/manifest.json", *THREADS)
-    arguments[arguments.index("gpu=0")], arguments[arguments.index("--cores") + 1] = "gpu=2", "2"
-    with ThreadPoolExecutor() as beside:
-        done = beside.submit(run_module, "snakemake", *arguments)
-        workspace.finish = lambda: done.result().returncode
-        yield workspace
-
-
-def preempted_and_then_without_node(training, cluster):
-    """A story told in steps: what the training suffers, one thing after another."""
-    while training.step < 20:
-        yield
+    training.wait("training", lambda: training.step >= 20)
+    before, node = training.step, training.job.node
     training.signal(signal.SIGSTOP)  # so that it does not go far before SLURM has decided
-    before = training.step
-    cluster.urgent(training.job.node)
-    while training.job:
-        yield
+    cluster.urgent(node)
+    training.wait("the preemption", lambda: not training.job)
     training.signal(signal.SIGCONT)
-    while training.ending:
-        yield
+    training.wait("its checkpoint", lambda: not training.ending)
     left = training.step
-    while training.step < before + 20:
-        yield
+    training.wait("training again", lambda: training.step >= before + 20)
     training.signal(signal.SIGSTOP)
-    went_on = int(re.findall(r"going on after step (\d+)", training.printed)[-1])
-    assert before <= left == went_on, "it left with a checkpoint, and lost no step"
+    assert before <= left == training.went_on, "it left with a checkpoint, and lost no step"
     node = training.job.node
     cluster.kill_node(node)
     training.go_on()
-    while not (job := training.job) or job.node == node:
-        yield
+    training.wait("another node", lambda: training.job and training.job.node != node)
     cluster.up()
 
-
-@pytest.mark.timeout(1200)  # it waits for time limits, which SLURM counts in minutes
-@pytest.mark.parametrize("time_limits", [1, pytest.param(3, marks=pytest.mark.nightly)])
-def test_interrupted_in_every_way(workspace, calm, cluster, start, time_limits):
-    workspace.configure(long_run())
-    text = (ROOT / "profiles/slurm/profile.yaml").read_text()
-    text = text.replace("slurm_partition: gpu", f"slurm_partition: {PARTITION}", 1)  # of training
-    (workspace.path / "profile.yaml").write_text(text)
-    targets = ("results/models/eng/manifest.json", "results/models/deu/manifest.json")
-    run = start(workspace, *targets, *THREADS, profile=workspace.path, hold="vote +21")
-    eng, deu = cluster.training(workspace, "eng"), cluster.training(workspace, "deu")
-    stories = [preempted_and_then_without_node(eng, cluster), deu.stopped_by_its_time_limit(time_limits)]
-
-    def tell(story) -> None:
-        for _ in story:
-            assert run.process.poll() is None, run.printed
-            time.sleep(0.2)
-
-    with ThreadPoolExecutor() as beside:  # a story that waits for SLURM must not hold up the other, which has a limit
-        for told in [beside.submit(tell, story) for story in stories]:
-            told.result()
     assert run.finish() == 0, run.printed
-    ends = [(row["JobIDRaw"], row["State"]) for row in eng.history + deu.history]
-    assert len({job for job, _ in ends}) == 2, f"SLURM brings the same jobs back: {ends}\n{eng.printed}\n{deu.printed}"
-    assert calm.finish() == 0
-    assert_undisturbed(cluster, workspace, calm, "eng")
-    assert_undisturbed(cluster, workspace, calm, "deu")
-    assert [row["State"] for row in eng.history] == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
-    assert re.search(r"2 x cpu; going on after step", eng.printed)
+    assert [row["State"] for row in training.history] == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
+    assert len({row["JobIDRaw"] for row in training.history}) == 1, "SLURM brings the same job back"
+    assert "2 x cpu; going on after step" in training.printed
+    result = workspace.path / "results/of/eng/train"
+    for name in ("model.safetensors", "ema.safetensors"):
+        assert (result / name).read_bytes() == (alone / name).read_bytes()
+    lines = [(line["kind"], line["step"]) for line in workspace.metrics("eng")]
+    assert sorted(lines) == [("train", step) for step in range(1, STEPS + 1)] + [("validation", STEPS)]
 
 
 ARRAY = """#!/bin/sh
-set -- eng deu "$@"
-model=$(eval echo \\$$SLURM_ARRAY_TASK_ID)
-exec {python} -m babelmill.train --settings results/settings/$model/train.json --run results/settings/$model/run.json \
-  --tokenizer results/tokenizers/$model --shards results/shards/$model/$model --requeue 1 \
-  --checkpoints results/checkpoints/$model --out results/models/$model --log $model.log
+set -- {settings} "$@"
+exec {python} -m babelmill.train $(eval echo \\$$SLURM_ARRAY_TASK_ID) --requeue 1
 """
 
 
 @pytest.mark.timeout(600)
 def test_jobs_of_an_array_are_told_apart_and_a_suspended_one_keeps_its_folder(workspace, cluster):
     """One job of an array has the number of the array. The one that leaves goes back into the queue, and no other."""
-    values = long_run() | {"resources": {"gpus": 0}}
+    values = long_run()
     values["train"]["max_steps"] = 100_000
     workspace.configure(values)
+    shutil.rmtree(workspace.path / "results/settings")
     workspace.would_run()  # writes the settings files
+    settings = [path.relative_to(workspace.path) for path in workspace.path.glob("results/settings/train/*.json")]
+    assert len(settings) == 2
     script = workspace.path / "array.sh"
-    script.write_text(ARRAY.format(python=sys.executable))
+    script.write_text(ARRAY.format(python=sys.executable, settings=" ".join(map(str, settings))))
     environment = f"ALL,PYTHONPATH={ROOT / 'workflow'}"
     options = ["--parsable", "--array", "1-2", "--time", "30", "--open-mode", "append", "--output", "%a.txt"]
     array = cluster.ask("sbatch", *options, "--chdir", workspace.path, "--export", environment, script).strip()
     names = [f"{array}_{task}" for task in (1, 2)]
-    trained = [workspace.path / f"results/checkpoints/{model}" for model in ("eng", "deu")]
 
-    def steps(folder) -> int:
-        metrics = max(folder.glob("*/attempt.json"), key=lambda path: path.stat().st_mtime).with_name("metrics.jsonl")
-        return len(metrics.read_text().splitlines()) if metrics.is_file() else 0
+    def steps(number: int) -> int:
+        metrics = workspace.path / "results/checkpoints" / settings[number].stem / "metrics.jsonl"
+        return len(metrics.read_text().splitlines())
 
     def field(name: str, key: str) -> str:
         return re.search(rf"\b{key}=(\S+)", cluster.ask("scontrol", "show", "job", name))[1]
@@ -170,12 +124,12 @@ def test_jobs_of_an_array_are_told_apart_and_a_suspended_one_keeps_its_folder(wo
         done = subprocess.run([*map(str, other)], capture_output=True, text=True, timeout=120)
         assert "another training run is writing here: process" in done.stderr and f"job {array};" in done.stderr
         cluster.ask("scontrol", "resume", names[last])
-        before = steps(trained[last])
-        cluster.wait("the resumed one", lambda: steps(trained[last]) > before)
+        before = steps(last)
+        cluster.wait("the resumed one", lambda: steps(last) > before)
 
         cluster.ask("scancel", "--signal", "TERM", names[last])
-        again = cluster.wait("the requeued one", lambda: read(workspace, last + 1).count("parameters, ") == 2)
-        assert again and f"job {names[last]} is put back into the queue" in read(workspace, last + 1)
+        cluster.wait("the requeued one", lambda: read(workspace, last + 1).count("parameters, ") == 2)
+        assert f"job {names[last]} is put back into the queue" in read(workspace, last + 1)
         assert re.search(r"going on after step [1-9]", read(workspace, last + 1))
         assert [field(name, "Restarts") for name in names] == ["0" if i != last else "1" for i in range(2)]
     finally:
@@ -184,6 +138,6 @@ def test_jobs_of_an_array_are_told_apart_and_a_suspended_one_keeps_its_folder(wo
 
 
 def read(workspace: Workspace, task: int) -> str:
-    """What a job of the array has said."""
+    """Return what a job of the array has said."""
     path = workspace.path / f"{task}.txt"
     return path.read_text() if path.is_file() else ""

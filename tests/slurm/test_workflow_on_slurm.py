@@ -1,37 +1,37 @@
-"""The whole workflow on a cluster: what each job asks for, several nodes, failures, a crash of the login node."""
+"""The whole workflow runs on a cluster: what each job asks for, several nodes, failures, a crash of the login node."""
 
 import copy
-import json
 import re
 import shutil
 import signal
 import socket
-import subprocess
 
 import pytest
-import yaml
 from safetensors.torch import load_file
 
 from babelmill.runtime import slurm
-from conftest import ROOT, SMALL
+from conftest import ROOT, SMALL, Workspace
 from helpers.training.training_data import UNDISTURBED, largest_difference
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
 
 TWO = SMALL | {"resources": {"gpus": 2}}
-RESOURCES = {  # of small models, by their rules
-    "tokenizer": {"mem_mb": "4001"},
-    "train": {"mem_mb": "38000"},  # of two GPUs
-    "export": {"mem_mb": "16000", "runtime": "30"},
-    "evaluate": {"mem_mb": "16000", "runtime": "120"},
-    "convert": {"mem_mb": "8000", "runtime": "30"},
+RESOURCES = {  # megabytes, minutes, threads, by the rules
+    "corpus": (8000, 240, 8),
+    "tokenizer": (24_000, 120, 8),
+    "shards": (4000, 240, 8),
+    "train": (32_000, 720, 8),
+    "export": (16_000, 120, 2),
+    "evaluate": (16_000, 240, 8),
+    "convert": (8000, 60, 1),
 }
-TRAINING = [  # by hand
-    *("--settings", "results/settings/eng/train.json", "--run", "results/settings/eng/run.json"),
-    *("--tokenizer", "results/tokenizers/eng", "--shards", "results/shards/eng/eng"),
-    *("--checkpoints", "results/checkpoints/eng", "--out", "results/models/eng"),
-]
+UNTIL_TRAIN = ("converted/eng", "--until", "train")
+
+
+def settings_of_training(workspace: Workspace) -> str:
+    """Return the settings file of the training that `eng` used last."""
+    return f"results/settings/train/{(workspace.path / 'results/of/eng/train').resolve().name}.json"
 
 
 def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start):
@@ -40,9 +40,8 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
 
     What failed is tried again with more time and memory; what was cancelled is not.
     """
-    for made in (workspace.path / "results").glob("*/eng"):
+    for made in [*(workspace.path / "results").glob("*/eng-*"), workspace.path / "converted"]:
         shutil.rmtree(made)
-    shutil.rmtree(workspace.path / "converted")
     endless = SMALL["train"] | {"max_steps": 1_000_000}
     models = {"greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}}, "deu": {"train": endless}}
     run = {"log_every": 1, "checkpoint_every": 1_000_000}  # none but that of the cancelled job
@@ -53,57 +52,57 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
         assert found == 1
     (workspace.path / "profile.yaml").write_text(text)
     run = start(workspace, "mine", "--retries", "1", profile=workspace.path)
-    cancelled = cluster.training(workspace, "deu")
-    cluster.wait("training", lambda: cancelled.step > 0)
+    cancelled = run.training("deu")
+    cancelled.wait("training", lambda: cancelled.step > 0)
     assert [len(seen.split(",")) for seen in cancelled.devices] == [2, 2]
-    status = workspace.python("-m", "babelmill", "status", "deu").stdout.splitlines()[1]
-    assert re.search(rf"train +running +[\d,]+/1,000,000 .* 1 +{cancelled.job.number} on n\d$", status)
+    status = workspace.babelmill("status", "deu").splitlines()[1]
     job = cancelled.job.number
+    assert re.search(rf"train +running +[\d,]+/1,000,000 .* 1 +{job} on n\d$", status)
     cluster.ask("scancel", job)
     assert run.finish() == 1
 
+    def name(model: str, stage: str) -> str:
+        return (workspace.path / "results/of" / model / stage).resolve().name
+
     summary = run.printed[run.printed.rindex("1 of 3 models converted, 2 jobs failed:") :]
+    greedy = name("greedy", "tokenizer")
     assert re.search(
-        r"tokenizer greedy: 2 attempts, SLURM-job \d+ FAILED\n +logs/tokenizer/greedy.log:\n(.*\n){1,3}.*vocab_size = 100000",
+        rf"tokenizer {greedy}: 2 attempts, SLURM-job \d+ FAILED\n +logs/tokenizer/{greedy}.log:\n"
+        r"(.*\n){1,3}.*vocab_size = 100000",
         summary,
     )
     assert re.search(
-        rf"train deu: 2 attempts, SLURM-job \d+ FAILED\n +logs/train/deu.log:\n.*training is not tried again: its job {job} was "
-        r"cancelled; run the workflow again to continue after step [1-9]",
+        rf"train {cancelled.name}: 2 attempts, SLURM-job \d+ FAILED\n +logs/train/{cancelled.name}.log:\n.*training is not"
+        rf" tried again: its job {job} was cancelled; run the workflow again to continue after step [1-9]",
         summary,
     )
     assert (workspace.path / "converted/eng/manifest.json").is_file()
-    assert "2 x cpu" in cluster.training(workspace, "eng").printed
+    assert "2 x cpu" in run.training("eng").printed
     assert "No such file" not in summary
 
-    profile = yaml.safe_load(text)
-    asked = {
-        row["Comment"].split("_")[1]: row for row in cluster.history(workspace.path) if row["Comment"].endswith("_eng")
-    }
-    assert set(asked) == {"corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"}
-    for rule, row in asked.items():
-        wanted = profile["default-resources"] | profile["set-resources"].get(rule, {})
-        wanted = RESOURCES.get(rule, {}) | {key: str(value).split(" *")[0] for key, value in wanted.items()}
-        assert row["Partition"] == wanted["slurm_partition"]
-        assert int(row["TimelimitRaw"]) == int(wanted["runtime"])
-        assert f"mem={wanted['mem_mb']}M" in row["AllocTRES"].replace("G", "000M")
+    for rule, (megabytes, minutes, threads) in RESOURCES.items():
+        of = "eng" if rule == "convert" else name("eng", rule)
+        (row,) = cluster.history(workspace.path, f"rule_{rule}_wildcards_{of}")
+        assert row["Partition"] == ("gpu" if rule in ("train", "evaluate") else "cpu")
+        assert int(row["TimelimitRaw"]) == minutes
+        assert f"mem={megabytes}M" in row["AllocTRES"].replace("G", "000M")
         gpus = {"train": 2, "evaluate": 1}.get(rule)
         assert (f"gres/gpu={gpus}" in row["AllocTRES"]) if gpus else ("gpu" not in row["AllocTRES"])
-        declared = re.search(r"threads: (\d+)", (ROOT / f"workflow/rules/{rule}.smk").read_text())
-        threads = int(declared[1]) if declared else 1  # the corpus stage has one for each 128 MB of text
         assert (row["NNodes"], row["ReqCPUS"]) == ("1", str(threads))
         assert (row["Account"], row["QOS"], row["Constraints"]) == ("babelmill", "normal", "standin")
     tried = [
         (row["State"], row["TimelimitRaw"], re.search(r"mem=(\w+)", row["AllocTRES"])[1])
-        for row in cluster.history(workspace.path, "tokenizer_wildcards_greedy")
+        for row in cluster.history(workspace.path, f"tokenizer_wildcards_{greedy}")
     ]
-    assert tried == [("FAILED", "60", "4001M"), ("FAILED", "120", "8002M")]
+    assert tried == [("FAILED", "120", "24000M"), ("FAILED", "240", "48000M")]
 
 
 def test_a_job_that_slurm_does_not_take(workspace, start):
     run = start(workspace, "converted/deu", "--force", "--retries", "0", "--default-resources", "slurm_partition=none")
     assert run.finish() == 1
-    refused = r"1 job failed:\n  \w+ deu: sbatch: invalid partition specified: none; Batch job submission failed: .+\n"
+    refused = (
+        r"1 job failed:\n  convert deu: sbatch: invalid partition specified: none; Batch job submission failed: .+\n"
+    )
     assert re.search(refused, run.printed), run.printed
 
 
@@ -115,44 +114,39 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     values["train"] |= UNDISTURBED | {"max_steps": 400}  # longer than a busy SLURM takes to answer
     values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
     workspace.configure(values)
-    workspace.snakemake("results/models/eng/manifest.json")
-    alone = {name: load_file(workspace.path / f"results/models/eng/{name}.safetensors") for name in ("model", "ema")}
-    for folder in ("results/models/eng", "results/checkpoints/eng"):
-        subprocess.run(["rm", "-r", workspace.path / folder], check=True)
+    alone = cluster.train_without(workspace)
     text = (ROOT / "profiles/slurm-multinode/profile.yaml").read_text()
     text = text.replace("gpu: 8 ", "gpu: 4 ").replace("--gpus-per-node=4", "--gpus-per-node=2")
     (workspace.path / "profile.yaml").write_text(text)
-    run = start(workspace, "results/models/eng/manifest.json", profile=workspace.path, hold="vote +21")
-    training = cluster.training(workspace, "eng")
-    story = training.stopped_by_its_time_limit(1)
-    cluster.wait("its time limit", lambda: next(story, "told") == "told" or run.process.poll() is not None)
+    run = start(workspace, *UNTIL_TRAIN, profile=workspace.path, hold="vote +21")
+    training = run.training("eng")
+    training.reach_its_time_limit()
 
     def come_back() -> list[str]:
-        """The GPUs that its four processes see, once it trains again; those of before may not be gone yet."""
-        assert run.process.poll() is None, run.printed
+        """Return the GPUs that its four processes see, once it trains again; those of before may not be gone yet."""
         devices = training.devices
         return devices if len(devices) == 4 and training.printed.count("parameters, ") == 2 else []
 
-    assert [len(seen.split(",")) for seen in cluster.wait("training", come_back)] == [2, 2, 2, 2]
+    assert [len(seen.split(",")) for seen in training.wait("training", come_back)] == [2, 2, 2, 2]
     assert run.finish() == 0, run.printed
     assert "4 x cpu; going on after step" in training.printed
-    jobs = re.findall(r"is SLURM job (\d+)", run.printed)
-    assert len(jobs) == 1, "it has put its own job back"
-    (row,) = training.history[-1:]
+    assert len(re.findall(r"is SLURM job (\d+)", run.printed)) == 1, "it has put its own job back"
+    row = training.history[-1]
     assert (row["NNodes"], "gres/gpu=4" in row["AllocTRES"]) == ("2", True)
-    for name, weights in alone.items():
-        together = load_file(workspace.path / f"results/models/eng/{name}.safetensors")
+    for name in ("model", "ema"):
+        together = load_file(workspace.path / f"results/of/eng/train/{name}.safetensors")
         # Each process adds up other rows: gradients agree within 2e-7 (benchmarks), and steps let the difference grow.
-        assert largest_difference(together, weights) < 1e-4
+        assert largest_difference(together, load_file(alone / f"{name}.safetensors")) < 1e-4
 
 
 def test_nodes_that_do_not_meet(workspace, monkeypatch):
-    """What the first node says if another program has the port of job 123."""
+    """The first node says that another program has the port of job 123."""
     here = {"SLURM_JOB_ID": "123", "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
     for name, value in (here | {slurm.OWN_STEP: "1"}).items():
         monkeypatch.setenv(name, value)
     with socket.create_server(("", slurm.FIRST_PORT + 123)):
-        failed = workspace.python("-m", "babelmill.train", *TRAINING, "--nodes", "2", "--processes", "2")
+        words = ("--nodes", "2", "--processes", "2")
+        failed = workspace.python("-m", "babelmill.train", settings_of_training(workspace), *words)
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-1].startswith("error: the 2 nodes did not meet at n1:15123 (")
     assert "address already in use" in failed.stderr and "Traceback" not in failed.stderr
@@ -165,35 +159,32 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     values["train"]["max_steps"] = 100
     values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
     workspace.configure(values)
-    target = "results/models/eng/manifest.json"
-    first, training = start(workspace, target, hold="vote 21"), cluster.training(workspace, "eng")
-    cluster.wait("training", lambda: training.step >= 20)
+    first = start(workspace, *UNTIL_TRAIN, hold="vote 21")
+    training = first.training("eng")
+    training.wait("training", lambda: training.step >= 20)
     training.signal(signal.SIGSTOP)
     job, step = training.job, training.step
 
-    second = start(workspace, target)
+    second = start(workspace, *UNTIL_TRAIN)
     assert second.finish() == 1
     locked = r"error: (another Snakemake, process \d+, works|this folder is locked)"
     assert re.search(locked, second.printed) and "LockException" not in second.printed
 
-    refused = workspace.python("-m", "babelmill.train", *TRAINING)
+    refused = workspace.python("-m", "babelmill.train", settings_of_training(workspace))
     assert refused.returncode == 1
-    assert (
-        "another training run is writing here" in refused.stderr
-        and f"on {job.node}, job {job.number}" in refused.stderr
-    )
+    assert "another training run is writing here" in refused.stderr
+    assert f"on {job.node}, job {job.number}" in refused.stderr
 
     first.kill()
     assert training.job == job, "nobody has told SLURM"
     workspace.snakemake("--unlock")
-    third = start(workspace, target)
+    third = start(workspace, *UNTIL_TRAIN)
     cluster.wait("the cancellation", lambda: not training.job)
     training.signal(signal.SIGCONT)
     cluster.wait("the end of the job", lambda: not training.ending)
     left = training.step
     assert third.finish() == 0, third.printed
     assert f"Cancelling SLURM jobs that an earlier run left behind: {job.number}" in third.printed
-    went_on = int(re.search(r"going on after step (\d+)", training.printed)[1])
-    assert step <= left == went_on, "the cancelled job has saved a checkpoint, and no step is lost"
-    lines = [json.dumps([line["kind"], line["step"]]) for line in training.metrics]
+    assert step <= left == training.went_on, "the cancelled job has saved a checkpoint, and no step is lost"
+    lines = [(line["kind"], line["step"]) for line in workspace.metrics("eng")]
     assert len(lines) == len(set(lines)) == 101

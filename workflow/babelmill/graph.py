@@ -9,7 +9,9 @@ nothing else has to be compared: a result is there if its manifest is. Results t
 The rules ask this module, and so do the commands: `babelmill why` shows what a dry run decides.
 """
 
+import contextlib
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -79,7 +81,7 @@ class Result:
         if self.stage.named is None:
             return True
         about = manifest.read(self.record)
-        return canonical_json(about["settings"]) == canonical_json(self.asked)
+        return in_one_line(about["settings"]) == in_one_line(self.asked)
 
     @cached_property
     def upstream(self) -> list["Result"]:
@@ -102,7 +104,7 @@ class Result:
         return f"{self.stage.stage} {self.part}".rstrip()
 
     def title_for(self, model: str) -> str:
-        """Return how a model calls it. A result of a model that this one continues has that model's name in its title."""
+        """Return how a model calls it: with the name of the model that it is of, if this model continues that one."""
         own = self.stage.of == "language" or self._graph.is_of(model, self)
         return self.title if own else f"{self.title} of {self.owner}"
 
@@ -117,8 +119,8 @@ class Result:
 class Graph:
     """The results that a configuration asks for."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        self.configuration = configuration
+    def __init__(self, configuration: Configuration, dry_run: bool = False) -> None:
+        self.configuration, self.dry_run = configuration, dry_run
         self._jobs: dict[tuple[str, str, str], Result] = {}
         self._paths: dict[Path, Result] = {}
 
@@ -158,40 +160,51 @@ class Graph:
         """Return whether a result is a model's own, not one of a model that it continues."""
         return self._jobs.get((result.stage.stage, model, result.part)) is result
 
-    def at(self, path: Path) -> Result:
-        """Return the result at a path: one that the configuration asks for, or else what its settings file says."""
-        if path not in self._paths:
-            kind, name = stage_at(path)
-            file = SETTINGS / kind.stage / f"{name}.json"
+    def named(self, stage: str, name: str) -> Result:
+        """Return the result of a name: one that the configuration asks for, or else what its settings file says."""
+        kind = STAGES[stage]
+        if (path := kind.path_of(name)) not in self._paths:
+            file = SETTINGS / stage / f"{name}.json"
             if not file.is_file():
                 raise UserError(f"{path}: no model asks for this result ({file} is missing)")
-            self._paths[path] = Result(self, kind, name, read_json(file))
+            self._paths[path] = Result(self, kind, name, kind.read(file).raw)
+        return self._paths[path]
+
+    def at(self, path: Path) -> Result:
+        """Return the result at a path that a settings file names."""
+        if path not in self._paths:
+            (stage,) = (each for each in STAGES.values() if path.parent == each.path_of("x").parent)
+            return self.named(stage.stage, path.stem if path.suffix == ".json" else path.name)
         return self._paths[path]
 
     def of_model(self, model: str, stage: str = "convert") -> list[Result]:
-        """Return the results that a model needs up to a stage, in the order of the stages."""
+        """Return the results that a model needs up to a stage, in the order of the stages, each after its upstream."""
         self.configuration.model(model)  # it raises an error for an unknown one
         inputs.require_labels(self.configuration, model)
         found: dict[Path, Result] = {}
-        waiting = [self.result(stage, model)]
-        for result in waiting:  # the list grows
-            if result.path not in found:
-                found[result.path] = result
-                waiting += result.upstream
-                if model not in result.models:
-                    result.models.append(model)
+
+        def add(result: Result) -> None:
+            for each in result.upstream:
+                if each.path not in found:
+                    add(each)
+            found[result.path] = result
+            if model not in result.models:
+                result.models.append(model)
+
+        add(self.result(stage, model))
         order = list(STAGES)
         return sorted(found.values(), key=lambda each: order.index(each.stage.stage))
 
     def write(self, result: Result) -> None:
-        """Write the settings file of a result, if it differs."""
-        write_if_changed(result.settings_file, result.asked)
+        """Write the settings file of a result, if it differs. A dry run leaves one alone that another run may read."""
+        if not (self.dry_run and result.stage.named and result.settings_file.exists()):
+            write_if_changed(result.settings_file, result.asked)
 
     def write_settings(self, model: str) -> None:
         """Write the settings files of what a model needs, and the run settings of its training."""
         for result in self.of_model(model):
             self.write(result)
-            if result.stage.stage == "train":
+            if result.stage.stage == "train" and not (self.dry_run and run_file(result).exists()):
                 write_if_changed(run_file(result), self.run_settings(result.owner).written())
 
     def places(self, model: str) -> dict[str, str]:
@@ -238,27 +251,25 @@ class Graph:
 
 def key_of(asked: dict[str, Any]) -> str:
     """Return the digest of the content of a settings file."""
-    return hashlib.sha256(canonical_json(asked).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(in_one_line(asked).encode()).hexdigest()[:DIGITS]
 
 
-def stage_at(path: Path) -> tuple[type[Stage], str]:
-    """Return the stage of the result at a path, and the name of the result."""
-    for stage in STAGES.values():
-        if path.parent == stage.path_of("x").parent:
-            return stage, path.stem if path.suffix == ".json" else path.name
-    raise UserError(f"{path}: not the path of a result")
+def in_one_line(content: Any) -> str:
+    """Return JSON in canonical form, for comparing. (Python writes it ten times as fast as that of files.)"""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def write_if_changed(path: Path, content: dict[str, Any]) -> None:
     """Write canonical JSON, unless the file has this content.
 
-    There are thousands of files for 500 languages, so they are not flushed to disk: one that a crash left empty differs,
-    and is written again.
+    There are thousands of files for 500 languages, so they are not flushed to disk: one that a crash left empty
+    differs, and is written again.
     """
-    text = canonical_json(content)
-    if not path.is_file() or path.read_bytes() != text.encode():
-        with atomic_write(path, "w", durable=False) as opened:
-            opened.write(text)
+    with contextlib.suppress(UserError):  # there is none, or it is not whole
+        if path.is_file() and in_one_line(read_json(path)) == in_one_line(content):
+            return
+    with atomic_write(path, "w", durable=False) as opened:
+        opened.write(canonical_json(content))
 
 
 def renew_link(path: Path, target: Path) -> None:

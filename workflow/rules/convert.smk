@@ -16,6 +16,6 @@ rule convert:
     threads: 1
     resources:
         mem_mb=megabytes(8000),
-        runtime=60,
+        runtime=minutes(60),
     shell:
         "python -m babelmill.convert {input.settings:q} --threads {threads}"

@@ -19,8 +19,8 @@ rule evaluate:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        gpu=one_gpu("evaluate"),
+        gpu=gpus("evaluate", most=1),
         mem_mb=megabytes(16_000),
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        runtime=minutes(240),
     shell:
         "python -m babelmill.evaluate {input.settings:q} --threads {threads} --gpus {resources.gpu}"

@@ -14,6 +14,6 @@ rule export:
     threads: 2
     resources:
         mem_mb=megabytes(16_000),
-        runtime=120,
+        runtime=minutes(120),
     shell:
         "python -m babelmill.export {input.settings:q} --threads {threads}"

@@ -17,8 +17,8 @@ rule predict:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        gpu=one_gpu("predict"),
+        gpu=gpus("predict", most=1),
         mem_mb=megabytes(16_000),
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        runtime=minutes(240),
     shell:
         "python -m babelmill.predict {input.settings:q} --threads {threads} --gpus {resources.gpu}"

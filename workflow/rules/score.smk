@@ -13,8 +13,8 @@ rule score:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        gpu=one_gpu("score"),
+        gpu=gpus("score", most=1),
         mem_mb=megabytes(16_000),
-        runtime=lambda wildcards, attempt: 480 * attempt,
+        runtime=minutes(480),
     shell:
         "python -m babelmill.score {input.settings:q} --threads {threads} --gpus {resources.gpu}"

@@ -14,6 +14,6 @@ rule shards:
     threads: 8
     resources:
         mem_mb=megabytes(4000),
-        runtime=240,
+        runtime=minutes(240),
     shell:
         "python -m babelmill.shards {input.settings:q} --threads {threads}"

@@ -17,6 +17,6 @@ rule submission:
     threads: 1
     resources:
         mem_mb=megabytes(8000),
-        runtime=60,
+        runtime=minutes(60),
     shell:
         "python -m babelmill.submission {input.settings:q} --threads {threads}"

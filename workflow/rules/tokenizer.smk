@@ -14,6 +14,6 @@ rule tokenizer:
     threads: 8
     resources:
         mem_mb=megabytes(24_000),
-        runtime=120,
+        runtime=minutes(120),
     shell:
         "python -m babelmill.tokenizer {input.settings:q} --threads {threads}"

@@ -13,8 +13,8 @@ rule tune:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        gpu=one_gpu("tune"),
+        gpu=gpus("tune", most=1),
         mem_mb=megabytes(16_000),
-        runtime=lambda wildcards, attempt: 480 * attempt,
+        runtime=minutes(480),
     shell:
         "python -m babelmill.tune {input.settings:q} --threads {threads} --gpus {resources.gpu}"

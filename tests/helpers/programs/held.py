@@ -6,12 +6,13 @@ The environment variable of this module says when:
     vote +13    the same in the 13th step that the process trains
     save +2     in the middle of the second checkpoint that the process writes
 
-It goes on when a signal asks it to leave, or where the file `go` is in its folder. All forks of the server
-of programs obey the variable; for a Python of its own, `START` does that.
+It goes on when a signal asks it to leave, or where there is the file `go` in its folder, or one beside its settings file,
+with its name and `.go`. All forks of the server of programs obey the variable; for a Python of its own, `START` does that.
 """
 
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,8 @@ def waiter(when: str) -> Callable[[int], None]:
     """Return a function to be called with each step; it waits in the right one."""
     from babelmill.runtime.slurm import Stop
 
-    go, signals, steps = Path("go").absolute(), [], itertools.count(1)
+    settings = [Path(f"{word}.go") for word in sys.argv if word.endswith(".json")]
+    go, signals, steps = [path.absolute() for path in (Path("go"), *settings)], [], itertools.count(1)
     received = Stop._received
 
     def note(self, number, frame) -> None:
@@ -39,7 +41,7 @@ def waiter(when: str) -> Callable[[int], None]:
 
     def wait(step: int) -> None:
         mine = next(steps) if when.startswith("+") else step
-        while mine == int(when) and not signals and not go.exists():
+        while mine == int(when) and not signals and not any(path.exists() for path in go):
             time.sleep(0.01)
 
     Stop._received = note

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 import yaml
-from helpers.stages import settings_of
 
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS, User
 from babelmill.config.values import typed
 from babelmill.core.files import UserError
+from helpers.stages import settings_of
 
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
 

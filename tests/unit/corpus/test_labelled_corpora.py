@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.settings import settings_of
 
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
@@ -18,7 +17,7 @@ from babelmill.tokens.documents import Documents
 from babelmill.tokens.label_text import context_text, label_text
 from babelmill.tokens.shard_file import ShardFile
 from helpers.labelled_texts import COLUMNS, configuration_of, write_csv
-from helpers.stages import run_stage
+from helpers.stages import run_stage, settings_of
 from helpers.tables import compress, table_bytes
 from helpers.training.training_data import write_tokenizer
 from scripts import make_occupations

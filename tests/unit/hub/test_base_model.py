@@ -146,13 +146,8 @@ def cut(path: str = "theirs/model.safetensors") -> None:
             ["num_hidden_layers = 2,000,000, but its files hold 26 tensors"],
         ),
         (lambda: write_bert(num_hidden_layers=900), ["its configuration describes more than 1,104 weights"]),
-        (lambda: write_config("[" * 100_000), ["config.json: nested more than 100 levels deep"]),
-        (lambda: write_config("[" * 200 + "]" * 200), ["config.json: nested more than 100 levels deep"]),
-        (
-            lambda: write_config('{"hidden_size": ' + "9" * 100_000 + "}"),
-            ["config.json: ", "an integer of 100,000 digits"],
-        ),
-        (lambda: write_config('{"hidden_size": 8, "hidden_size": 16}'), ["the key 'hidden_size' appears twice"]),
+        (lambda: write_config("[" * 100_000), ["config.json: not valid JSON"]),
+        (lambda: write_config('{"hidden_size": ' + "9" * 100_000 + "}"), ["config.json: not valid JSON"]),
         (lambda: write_config("[1]"), ["config.json: keys and values are expected"]),
     ],
 )
@@ -328,9 +323,8 @@ def test_a_cache_without_space_is_one_line(hub):
     hub.commit("models/owner/name", files)
     lines = [refusal(hub_stage(source=f"owner/{name}", size=5000)) for name in ("long", "name")]
     assert "error: the list of files of the model owner/long on http" in lines[0] and "ulimit -f" in lines[0]
-    assert "error: a file got larger than allowed while downloading the model owner/name on http" in lines[1]
-    assert all("to the Hugging Face cache, " in line for line in lines)
-    assert lines[1].endswith("; raise the limit (`ulimit -f`), or use another file system")
+    assert "error: the model owner/name on http" in lines[1] and lines[1].endswith(": File too large")
+    assert all("written to the Hugging Face cache, " in line for line in lines)
 
 
 def hub_stage(source: str = "owner/name", size: int | None = None, **environment) -> subprocess.CompletedProcess:

@@ -372,7 +372,7 @@ def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
             raise error
     out = capsys.readouterr().out
     assert lines.failed == 2 and out.splitlines() == [
-        "lab/a: failed: no space left on the device: rehosted/a; free some space",
+        "lab/a: failed: rehosted/a: full",
         "lab/a: failed: KeyError, see the traceback on standard error",
     ]
 

@@ -199,9 +199,7 @@ def test_pairs_that_arrive_changed_or_do_not_fit_the_disk_are_one_line(hub):
     disk.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk], check=True)
     try:
-        with pytest.raises(
-            AssertionError, match="error: no space left on the device while writing results/suite/"
-        ) as error:
+        with pytest.raises(AssertionError, match=r"error: results/suite/.*: No space left on device") as error:
             run_suite(configured, "ara", "multiblimp")
         assert "Traceback" not in str(error.value)
     finally:

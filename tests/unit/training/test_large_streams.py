@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from babelmill.core import known_hashes, manifest
+from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.batches.token_batches import TokenStream
@@ -148,7 +148,7 @@ def test_the_bound_of_a_validation_follows_from_the_training_between_two():
 
 def test_large_files_are_hashed_once(tmp_path, monkeypatch):
     """The second check reads nothing of a file that counts as large; a change of it is seen all the same."""
-    monkeypatch.setattr(known_hashes, "LARGE", 1 << 20)
+    monkeypatch.setattr(local_sources, "LARGE", 1 << 20)
     folder = tmp_path / "shards"
     folder.mkdir()
     path = folder / "train.safetensors"

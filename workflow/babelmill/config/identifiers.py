@@ -7,12 +7,11 @@ from typing import Any
 
 from babelmill.config.languages import Language
 from babelmill.config.resolve import Configuration
-from babelmill.core import known_hashes
+from babelmill.core import local_sources
 from babelmill.core.files import UserError, not_found
 
 GLOTLID, OPENLID, PY3LANGID = "glotlid", "openlid", "py3langid"
 FILE = "identifier.bin"  # in the results of the stage `identifier`
-HASHES = Path("results/settings/identifiers")  # of local models, so that each is read once
 # Models on the Hub, each at a commit. A commit fixes the content of its files: it holds their sha256, and the stage
 # `identifier` compares the file with it. Where we know the sha256 ourselves (GlotLID: from the Hub's page of this
 # commit), the stage compares that, too. That of OpenLID is not known to us.
@@ -107,4 +106,4 @@ def identification(configuration: Configuration, code: str) -> dict[str, Any]:
             f"{where}: corpus.language_filter.model = {asked.model}: {not_found(path)}; it may be"
             f" {', '.join([*HUB, PY3LANGID])} or a model of fastText (.bin, .ftz)"
         )
-    return found | {"sha256": known_hashes.hashes([asked.model], HASHES / f"{path.name}.hash.json")[asked.model]}
+    return found | {"sha256": local_sources.hashes([asked.model])[asked.model]}

@@ -17,8 +17,8 @@ from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OURS, Corpus
-from babelmill.core import escape, local_sources, outside
-from babelmill.core.files import UserError, sha256
+from babelmill.core import escape, local_sources
+from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.local_sources import of_files, snapshot
 
 KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
@@ -212,7 +212,7 @@ def check_tokenizer(path: str, where: str) -> None:
     if Path(path).is_dir():
         raise UserError(f"{where}: this is a folder; name the tokenizer.json in it")
     try:
-        content = outside.read_json(path)
+        content = read_json(path)
         vocabulary = content["model"]["vocab"]
         special = {token["content"]: token["special"] for token in content["added_tokens"]}
     except UserError as error:

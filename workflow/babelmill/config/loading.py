@@ -42,7 +42,7 @@ def read_profile(folder: str | Path) -> dict[str, Any]:
     path = next((Path(folder, name) for name in names if Path(folder, name).is_file()), None)
     if path is None:
         raise UserError(f"--profile {folder}: no profile.yaml in this folder")
-    return read_yaml(path, is_profile=True)
+    return read_yaml(path)
 
 
 def as_words(config: dict[str, Any] | list[str]) -> list[str]:

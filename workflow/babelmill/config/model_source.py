@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 from babelmill.config.layers import ABSENT, Layer, lookup, nearest
 from babelmill.config.schema import Section
-from babelmill.core import outside
 from babelmill.core.escape import line
-from babelmill.core.files import UserError, not_found
+from babelmill.core.files import UserError, not_found, read_object
 
 # The keys of the section `model` that the weights fix: a model that continues another has the same values.
 SHAPE = (
@@ -48,7 +47,7 @@ def only_an_adapter(config: Path | None) -> str:
     """Return what to do with a folder whose only weights are an adapter, which the file `config` describes."""
     base = None
     with contextlib.suppress(UserError):
-        base = outside.read_object(config).get("base_model_name_or_path") if config else None
+        base = read_object(config).get("base_model_name_or_path") if config else None
     of = f" of {line(base, 100)}" if isinstance(base, str) and base else ""
     return (
         f"its only weights are an adapter{of} (PEFT), not a model: merge it into its model (`merge_and_unload` of"

@@ -695,7 +695,7 @@ def check_source(resolved: ResolvedModel, source: ResolvedModel) -> None:
     if source.train.lora_rank:
         raise UserError(
             f"{where}: the results of this model are adapters; name the folder where they are merged,"
-            f" ./results/exports/{source.name}"
+            f" ./results/of/{source.name}/export"
         )
     if source.train.objective == "labels":
         raise UserError(f"{where}: this is a label model; name a language model")

@@ -15,8 +15,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.schema import ITEM_KEYS, Suite, Task
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, sha256
-from babelmill.core.globs import expand_glob
-from babelmill.core.local_sources import files_of, snapshot
+from babelmill.core.local_sources import expand_glob, files_of, snapshot
 
 OF_SCORING = {"scored", "score", "ties", "unknown"}  # the keys of items that the stage `score` reads
 OF_CHALLENGE = ("full_eval", "fast_eval", "multilingual", "universal_dependencies")  # folders in `evaluation_data`

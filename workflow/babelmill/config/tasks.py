@@ -16,8 +16,7 @@ from babelmill.config.suites import code_in_suite, folder_of_challenge
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
-from babelmill.core.globs import expand_glob
-from babelmill.core.local_sources import snapshot
+from babelmill.core.local_sources import expand_glob, snapshot
 from babelmill.core.templates import columns_of
 from babelmill.core.words import plural
 

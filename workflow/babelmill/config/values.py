@@ -3,13 +3,13 @@
 Equal settings must be equal values: `8/16` becomes `1/2`, `size` becomes 1.0. A ValueError says what is allowed.
 """
 
+import os
 import re
 from fractions import Fraction
 from typing import Any, TypeVar
 
 from babelmill.config.layers import nearest
 from babelmill.core.files import UserError
-from babelmill.core.globs import at_home
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def typed(value: Any) -> Any:
 def local_path(text: str) -> str:
     """Return a path with the user's home folder in place of `~`."""
     try:
-        return at_home(text)
+        return os.path.expanduser(text)
     except UserError as error:
         raise ValueError(str(error)) from None
 

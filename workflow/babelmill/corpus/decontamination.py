@@ -34,7 +34,7 @@ class Decontamination:
 
 def decontamination(folders: list[Path]) -> Decontamination:
     """Return what no document may hold; `folders`: results of the stage `suite`."""
-    suites, texts, ends = [], [], []
+    texts, ends, suites = [], [], []
     for folder in folders:
         about = manifest.verify(folder)
         suites.append(about["settings"]["suite"])

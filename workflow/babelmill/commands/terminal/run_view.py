@@ -74,7 +74,7 @@ class AnnouncedJob:
         """Make a job from Snakemake's event."""
         name, stage = ".".join(map(str, dict(record.wildcards or {}).values())), STAGES.get(record.rule_name)
         folder = stage.path_of(name) if stage else None
-        if folder and (models := MODELS_OF.get(folder)):
+        if folder and (models := MODELS_OF.get(folder)) and models != [name]:
             name = f"{name} ({fitting(models, NAMES)})"
         return cls(record.rule_name, name, bool(record.output), folder, time.monotonic())
 
