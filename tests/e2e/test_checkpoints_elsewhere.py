@@ -23,7 +23,7 @@ class Elsewhere:
 
     def names(self) -> list[str]:
         found = self._files.find(self._root)
-        return sorted(name.rpartition("/checkpoints/")[2].partition("/")[2] for name in found)
+        return sorted(name.removeprefix(f"{self._root}/").partition("/")[2] for name in found)
 
     def path(self, name: str) -> str:
         return next(path for path in self._files.find(self._root) if path.endswith(f"/{name}"))
@@ -138,7 +138,7 @@ def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # no
 def test_a_store_that_does_not_answer_at_the_start_is_an_error(data, object_store):  # noqa: F811
     data.run_settings(**RUN, checkpoints="s3://no-such-bucket/a")
     output = data.train(code=1)
-    assert "error: run.checkpoints: s3://no-such-bucket/a/checkpoints/" in output, output
+    assert "error: run.checkpoints: s3://no-such-bucket/a/test-" in output, output
     assert len(output.splitlines()) == 1 and "does not exist" in output
     nobody = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     output = data.train(code=1, environment=nobody)
