@@ -66,7 +66,7 @@ def work(tmp_path, hub) -> Workspace:
         csv.writer(file).writerows([("occ1", "lang"), *rows])
     published = publish_canine(tmp_path / "canine")
     hub.commit("models/google/canine-tiny", {file.name: file.read_bytes() for file in published.iterdir()})
-    workspace.snakemake("converted/occ", "predictions/occ/table.csv", "--profile", ROOT / "profiles/local")
+    workspace.snakemake("converted/occ", "predictions/occ/table.json", "--profile", ROOT / "profiles/local")
     return workspace
 
 
@@ -80,7 +80,7 @@ def test_a_published_model_gives_codes_with_our_code_and_without(work):
     card = (converted / "README.md").read_text(encoding="utf-8")
     assert "padding=True, pad_to_multiple_of=4))" in card and "a `canine` encoder with a classifier" in card
 
-    with open(work.path / "predictions/occ/table.csv", encoding="utf-8", newline="") as file:
+    with open(work.path / "predictions/occ/table.json", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["predicted"] for row in rows] == ["yes", "yes", "yes", "yes", "cut"]
     environment = os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
@@ -91,5 +91,5 @@ def test_a_published_model_gives_codes_with_our_code_and_without(work):
         assert [row[f"likeliest_{i}"] for i in (1, 2, 3)] == [each["label"] for each in likeliest], row
         chances = [float(row[f"likeliest_probability_{i}"]) for i in (1, 2, 3)]
         assert chances == pytest.approx([each["score"] for each in likeliest], rel=2e-3)
-    evaluation = read_json(work.path / "results/evaluations/occ/evaluation.json")
+    evaluation = read_json(work.path / "results/of/occ/evaluate/evaluation.json")
     assert evaluation["documents"]["scored"] > 10

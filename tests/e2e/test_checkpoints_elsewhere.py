@@ -23,7 +23,7 @@ class Elsewhere:
 
     def names(self) -> list[str]:
         found = self._files.find(self._root)
-        return sorted(name.rpartition("/checkpoints/")[2].partition("/")[2] for name in found)
+        return sorted(name.removeprefix(f"{self._root}/").partition("/")[2] for name in found)
 
     def path(self, name: str) -> str:
         return next(path for path in self._files.find(self._root) if path.endswith(f"/{name}"))
@@ -56,7 +56,7 @@ def killed_after_step_40(data: Data, place: Elsewhere) -> None:
     place.wait_for("step-00000040.json", process)
     process.kill()
     process.communicate()
-    shutil.rmtreedata.checkpoints
+    shutil.rmtree(data.checkpoints)
 
 
 def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
@@ -74,10 +74,10 @@ def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
     record = elsewhere._files.cat_file(elsewhere.path("metrics.jsonl")).decode()
     assert record == (run / "metrics.jsonl").read_text()
     assert json.loads(elsewhere._files.cat_file(elsewhere.path("owner.json")))["ended"]
-    for text in [output, (data.folder / "model.log").read_text(), *(p.read_text() for p in run.glob("logs/*"))]:
+    for text in [output, data.log.read_text(), *(p.read_text() for p in run.glob("logs/*"))]:
         assert SECRET not in text
     # A machine that comes later has it all, too.
-    shutil.rmtreedata.checkpoints
+    shutil.rmtree(data.checkpoints)
     assert "already trained" in data.train("later")
     assert data.weights("later") == data.weights()
 
@@ -108,7 +108,7 @@ def test_of_two_machines_the_second_ends(data, finished, elsewhere, tmp_path):
     elsewhere.wait_for("step-00000020.json", process)
     output = other.train(code=1)
     assert f"another training run is writing here: process {process.pid} on " in output
-    assert "Traceback" not in output and not list(other.folder.glob("checkpoints/*/step-*"))
+    assert "Traceback" not in output and not list(other.checkpoints.glob("*/step-*"))
     data.go_on()
     assert process.wait() == 0
     assert_same(data, finished)
@@ -121,7 +121,7 @@ def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # no
     place.wait_for("step-00000020.json", process)
     object_store.stop()
     data.go_on()
-    log = data.folder / "model.log"
+    log = data.log
     try:
         while "training continues, with its checkpoints in" not in log.read_text():
             assert process.poll() is None, process.communicate()[1]
@@ -138,7 +138,7 @@ def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # no
 def test_a_store_that_does_not_answer_at_the_start_is_an_error(data, object_store):  # noqa: F811
     data.run_settings(**RUN, checkpoints="s3://no-such-bucket/a")
     output = data.train(code=1)
-    assert "error: run.checkpoints: s3://no-such-bucket/a/checkpoints/" in output, output
+    assert "error: run.checkpoints: s3://no-such-bucket/a/test-" in output, output
     assert len(output.splitlines()) == 1 and "does not exist" in output
     nobody = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     output = data.train(code=1, environment=nobody)

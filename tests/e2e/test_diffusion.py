@@ -29,7 +29,7 @@ def diffused(built, tmp_path_factory) -> Workspace:
 
 
 def test_evaluation_and_card_speak_of_a_bound(diffused):
-    evaluation = json.loads((diffused.path / f"results/evaluations/{MODEL}/evaluation.json").read_text())
+    evaluation = json.loads((diffused.path / f"results/of/{MODEL}/evaluate/evaluation.json").read_text())
     assert list(evaluation["metrics"]) == ["diffusion", "unigram"] and evaluation["metrics"]["diffusion"]["bound"]
     score = evaluation["variants"]["ema"]["diffusion"]
     assert 0 < score["value"] < 12 and score["standard_error"] > 0

@@ -39,15 +39,15 @@ def message(done: subprocess.CompletedProcess) -> str:
 
 def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
     """From copies alone, and the files that the workflow exports come out byte for byte."""
-    shutil.copytree(built / "results/models/eng", tmp_path / "trained")
-    shutil.copy(built / "results/tokenizers/eng/tokenizer.json", tmp_path)
+    shutil.copytree(built / "results/of/eng/train", tmp_path / "trained")
+    shutil.copy(built / "results/of/eng/tokenizer/tokenizer.json", tmp_path)
     done = convert(tmp_path, "convert", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
     assert done.returncode == 0, done.stderr
     assert "comparisons with the training model: difference at most" in done.stderr
     parts = [line.split(maxsplit=1)[1] for line in done.stderr.splitlines()]
     begins = ["loading PyTorch", "reading trained", "building out/mine", "comparing ", "writing the card"]
     assert [begin for part in parts for begin in begins if part.startswith(begin)] == begins
-    exported = manifest.verify(built / "results/exports/eng")["files"]
+    exported = manifest.verify(built / "results/of/eng/export")["files"]
     made = manifest.verify(tmp_path / "out/mine")["files"]
     assert exported.items() <= made.items()
     assert set(made) - set(exported) == {"README.md", "training_history.json", "training_history.png"}
@@ -64,20 +64,20 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
 
 def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
     """The last checkpoint's weights are the trained model's."""
-    run = next((built / "results/checkpoints/eng").iterdir())
+    run = next((built / "results/checkpoints").glob("eng-*"))
     shutil.copy(run / "step-00000008.safetensors", tmp_path)
     identity = read_json(run / "identity.json")
     identity["settings"]["train"]["precision"] = "auto"
     write_json(tmp_path / "identity.json", identity)
     arguments = ["convert", "step-00000008.safetensors", "--tokenizer"]
-    tokenizer = built / "results/tokenizers/eng"
+    tokenizer = built / "results/of/eng/tokenizer"
     done = convert(tmp_path, *arguments, tokenizer, "--out", "out")
     assert done.returncode == 0, done.stderr
     for name in ("model.safetensors", "model.main.safetensors", "config.json", "tokenizer_config.json"):
-        assert sha256(tmp_path / "out" / name) == sha256(built / "results/exports/eng" / name)
+        assert sha256(tmp_path / "out" / name) == sha256(built / "results/of/eng/export" / name)
     text = (tmp_path / "out/README.md").read_text()
     assert "after 8 steps" in text and "| `train.precision` | fp32 |" in text, "the checkpoint names what ran"
-    other = convert(tmp_path, *arguments, built / "results/tokenizers/deu/tokenizer.json", "--out", "other")
+    other = convert(tmp_path, *arguments, built / "results/of/deu/tokenizer/tokenizer.json", "--out", "other")
     assert "is not the tokenizer with which step-00000008.safetensors was trained" in message(other)
     (tmp_path / "identity.json").unlink()
     assert "is not in the folder of a run (identity.json is missing: copy it" in message(
@@ -88,19 +88,21 @@ def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
 
 def test_a_checkpoint_of_diffusion_without_an_average(built, tmp_path):
     """One kind of weights, and the code that generates; its run differs from the built one in these settings."""
-    run, name = next((built / "results/checkpoints/eng").iterdir()), "step-00000008.safetensors"
+    run, name = next((built / "results/checkpoints").glob("eng-*")), "step-00000008.safetensors"
     save_file(
         {key: value for key, value in load_file(run / name).items() if not key.startswith("average.")}, tmp_path / name
     )
     identity = read_json(run / "identity.json")
     identity["settings"]["train"] |= {"objective": "diffusion", "ema_decay": 0.0}
     write_json(tmp_path / "identity.json", identity)
-    tokenizer = built / "results/tokenizers/eng"
+    tokenizer = built / "results/of/eng/tokenizer"
     done = convert(tmp_path, "convert", name, "--tokenizer", tokenizer, "--out", "out")
     assert done.returncode == 0, done.stderr
     files = manifest.verify(tmp_path / "out")["files"]
     assert [file for file in files if file.endswith(".safetensors")] == ["model.safetensors"]
-    assert files["model.safetensors"] == manifest.read(built / "results/exports/eng")["files"]["model.main.safetensors"]
+    assert (
+        files["model.safetensors"] == manifest.read(built / "results/of/eng/export")["files"]["model.main.safetensors"]
+    )
     assert read_json(tmp_path / "out/config.json")["objective"] == "diffusion" and "diffusion_generation.py" in files
     text = (tmp_path / "out/README.md").read_text()
     assert "trained by masked diffusion" in text and '"diffusion_generation.generate", "out"' in text
@@ -187,7 +189,7 @@ def test_a_published_repository_on_the_hub_and_as_a_folder(hub, tmp_path):
     assert f"Rehosted from commit [`{commit}`]" in (tmp_path / "out/hub/README.md").read_text()
     for source, more, expected in (
         ("lab/bert", (), "is not a GPT-BERT of the published code (model_type bert)"),
-        ("results/models/egn", (), "results/models/egn: neither a file or folder, nor a repository on the Hub"),
+        ("results/of/egn/train", (), "results/of/egn/train: neither a file or folder, nor a repository on the Hub"),
         ("copy", ("--ema", "x.bin"), "--ema x.bin: copy is not a checkpoint of the published code"),
     ):
         assert expected in message(convert(tmp_path, "convert", source, *more, "--out", "other"))

@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from babelmill.config.stage_settings import TrainSettings
-from babelmill.settings import read_settings
 
+from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan
 from conftest import SMALL, Workspace
 from helpers.results.fields import undocumented
+from helpers.stages import settings_at
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def mixture(workspace):
 
 
 def test_every_language_is_reported(mixture):
-    report = json.loads((mixture / "results/tokenizers/two/manifest.json").read_text())["figures"]["report"]
+    report = json.loads((mixture / "results/of/two/tokenizer/manifest.json").read_text())["figures"]["report"]
     assert list(report) == sorted(LANGUAGES)
     assert all(figures["round_trip_rate"] == 1 for figures in report.values())
 
@@ -42,11 +42,13 @@ def test_every_language_is_reported(mixture):
             for losses in line[f"{prefix}languages"].values():
                 assert 0 < losses["loss_masked"] < 10 and 0 < losses["loss_causal"] < 10
 
-    for file in ("models/two/metrics.jsonl", "evaluations/two/evaluation.json"):
-        assert not undocumented(mixture / "results" / file)
-    evaluation = json.loads((mixture / "results/evaluations/two/evaluation.json").read_text())
+    for file in ("train/metrics.jsonl", "evaluate/evaluation.json"):
+        assert not undocumented(mixture / "results/of/two" / file)
+    evaluation = json.loads((mixture / "results/of/two/evaluate/evaluation.json").read_text())
     assert set(evaluation["languages"]) == set(evaluation["tokenizer"]) == set(LANGUAGES)
-    manifests = [json.loads((mixture / f"results/corpora/{code}/manifest.json").read_text()) for code in LANGUAGES]
+    manifests = [
+        json.loads((mixture / f"results/of/two/corpus/{code}/manifest.json").read_text()) for code in LANGUAGES
+    ]
     sizes = [manifest["figures"]["bytes"]["validation"] for manifest in manifests]
     for variant in ("main", "ema"):
         for mode in ("masked", "causal"):
@@ -58,12 +60,12 @@ def test_every_language_is_reported(mixture):
             assert parts[0]["value"] != parts[1]["value"]
     card = (mixture / "converted/two/README.md").read_text()
     assert all(language in card for language in ("English", "German"))
-    shares = json.loads((mixture / "results/models/two/manifest.json").read_text())["figures"]["shares"]
+    shares = json.loads((mixture / "results/of/two/train/manifest.json").read_text())["figures"]["shares"]
     assert sum(shares.values()) == pytest.approx(1)
     assert all(f" | {100 * share:.1f} % | " in card for share in shares.values())
 
-    shards = [ShardFile.open(mixture / f"results/shards/two/{code}/train.safetensors") for code in LANGUAGES]
-    settings = read_settings(mixture / "results/settings/two/train.json", TrainSettings)
+    shards = [ShardFile.open(mixture / f"results/of/two/shards/{code}/train.safetensors") for code in LANGUAGES]
+    settings = TrainStage.read(settings_at(mixture, "results/of/two/train"))
     plan = Plan(settings.train, settings.mixture.weights, [Packed(shard.offsets) for shard in shards])
     rows = np.concatenate([plan.step(step).rows.language for step in range(plan.steps)])
     assert abs(int((rows == 0).sum()) - int((rows == 1).sum())) <= 1, "uniform, though their sizes differ"

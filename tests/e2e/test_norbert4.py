@@ -71,7 +71,7 @@ def made(built, hub, tmp_path_factory) -> Workspace:
         },
     }
     workspace.configure(values)
-    targets = "converted/nor", "results/exports/more", "results/tuned/more/mine/1/manifest.json"
+    targets = "converted/nor", "converted/more"
     workspace.snakemake(*targets, "--profile", ROOT / "profiles/local")
     return workspace
 
@@ -79,7 +79,7 @@ def made(built, hub, tmp_path_factory) -> Workspace:
 def test_from_text_to_the_card(made):
     first, *_, last = (line for line in made.metrics("nor") if line["kind"] == "train")
     assert last["loss"] < first["loss"]
-    assert read_json(made.path / "results/evaluations/nor/evaluation.json")["metrics"].keys() >= {"causal", "masked"}
+    assert read_json(made.path / "results/of/nor/evaluate/evaluation.json")["metrics"].keys() >= {"causal", "masked"}
     folder = made.path / "converted/nor"
     config = read_json(folder / "config.json")
     assert (config["num_layers"], config["local_window_length"], config["max_sequence_length"]) == (2, 8, 128)
@@ -89,35 +89,35 @@ def test_from_text_to_the_card(made):
 
 
 def test_suite_and_task(made):
-    scores = read_json(made.path / "results/scores/nor/pairs/scores.json")
+    scores = read_json(made.path / "results/of/nor/score/pairs/scores.json")
     assert scores["languages"]["eng"]["methods"].keys() == {"causal", "masked", "fused"}
-    assert 0 <= read_json(made.path / "results/tuned/nor/mine/1/scores.json")["languages"]["eng"]["score"] <= 1
+    assert 0 <= read_json(made.path / "results/of/nor/tune/mine.1/scores.json")["languages"]["eng"]["score"] <= 1
 
 
 def test_a_model_of_the_hub_goes_on(made, hub, theirs):
     """With its shape and weights, by another objective; the export has been proven equal to what was trained."""
-    config = read_json(made.path / "results/models/more/config.json")
+    config = read_json(made.path / "results/of/more/train/config.json")
     assert {key: config[key] for key in norbert4()[0]} == norbert4()[0]
     before = torch.load(theirs / "pytorch_model.bin")
-    after = load_file(made.path / "results/exports/more/model.safetensors")
+    after = load_file(made.path / "results/of/more/export/model.safetensors")
     assert after.keys() == before.keys() - {"classifier.emb2vocab.weight"}
     for name, tensor in after.items():
         assert (tensor - before[name]).norm() <= 0.2 * before[name].norm(), name
-    assert 0 <= read_json(made.path / "results/tuned/more/mine/1/scores.json")["languages"]["eng"]["score"] <= 1
-    made.babelmill("score", "results/exports/more", "--suite", "pairs", "--out", "scores/more")
+    assert 0 <= read_json(made.path / "results/of/more/tune/mine.1/scores.json")["languages"]["eng"]["score"] <= 1
+    made.babelmill("score", "results/of/more/export", "--suite", "pairs", "--out", "scores/more")
     assert read_json(made.path / "scores/more/scores.json")["languages"]["eng"]["methods"].keys() == {"bound", "masked"}
 
 
 def test_its_commit_is_pinned_and_its_code_is_not_fetched(made, hub):
     (commit,) = hub.repositories[f"models/{PUBLISHED}"].commits
-    folder = made.path / "results/base_models/more"
+    folder = made.path / "results/of/more/base_model"
     assert commit in (folder / manifest.NAME).read_text() and hub.count("pytorch_model.bin") > 0
     assert not list(folder.glob("*.py")) and hub.count(r"GET .*modeling_gptbert\.py") == 0
     hub.commit(f"models/{PUBLISHED}", {"README.md": b"Moved away."})
-    assert made.would_run(targets=("results/exports/more",)) == set()
+    assert made.would_run(targets=("converted/more",)) == set()
 
 
 def test_the_plan_knows_its_size(made):
-    size = sum(tensor.numel() for tensor in load_file(made.path / "results/exports/nor/model.safetensors").values())
-    assert read_json(made.path / "results/models/nor/manifest.json")["figures"]["parameters"] == size
+    size = sum(tensor.numel() for tensor in load_file(made.path / "results/of/nor/export/model.safetensors").values())
+    assert read_json(made.path / "results/of/nor/train/manifest.json")["figures"]["parameters"] == size
     assert f" {size / 1e3:.1f} k " in made.babelmill("plan", "nor")

@@ -6,12 +6,11 @@ from typing import ClassVar
 
 import pytest
 import transformers
-from babelmill.config.stage_settings import TrainSettings
-from babelmill.settings import read_settings
 from test_evaluate_labels import Labelled
 
 from babelmill.core.files import read_json
 from babelmill.labels.data import LabelledData
+from babelmill.stages import TrainStage
 from helpers.training.training_data import TRADES
 
 pytestmark = pytest.mark.slow
@@ -78,7 +77,7 @@ def test_the_figures_of_one_code_a_text(one_code):
 def test_rare_codes_weigh_more(one_code):
     """Each code has the same weight in all texts together, and a text has 1 on average."""
     one_code.settings(one_code.SMALL, labels=one_code.LABELS | {"class_weights": "balanced"})
-    settings = read_settings(one_code.folder / "train.json", TrainSettings)
+    settings = TrainStage.read(one_code.folder / "results/settings/train/now.json")
     data = LabelledData(settings, one_code.folder / "tokenizer", [one_code.folder / "shards/eng"])
     counts = Counter(row["labels"][0] or "?" for row in one_code.rows("train", "eng", len("train")))
     weights = dict(zip(data.codes.names, data.class_weights().tolist(), strict=True))

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from babelmill import export
 from babelmill.core import manifest
 from babelmill.core.files import UserError
+from babelmill.stages import CHECKPOINTS
 from helpers.damage import flip_a_bit
 
 pytestmark = pytest.mark.slow
@@ -26,7 +28,8 @@ def test_the_checkpoint_is_delivered_and_taken_up_elsewhere(workspace):
     workspace.snakemake("converted/eng")
     folder = workspace.path / "converted/eng"
     names = [name for name in manifest.verify(folder)["files"] if name.startswith("training_checkpoint/")]
-    run = manifest.read(workspace.path / "results/models/eng")["figures"]["fingerprint"]
+    model = (workspace.path / "results/of/eng/train").resolve()
+    run = model.name
     files = ["step-00000008.safetensors", "step-00000008.json", "identity.json", "metrics.jsonl"]
     assert sorted(names) == sorted(
         ["training_checkpoint/README.md", *(f"training_checkpoint/{run}/{file}" for file in files)]
@@ -37,7 +40,7 @@ def test_the_checkpoint_is_delivered_and_taken_up_elsewhere(workspace):
     found: dict = {}
     with contextlib.chdir(folder / "training_checkpoint"):
         exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], found)
-    weights = load_file(workspace.path / "results/models/eng/model.safetensors")
+    weights = load_file(model / "model.safetensors")
     tensors = found["tensors"]
     states = {name: tensors[f"optimizer.0.{number}.exp_avg"] for number, name in enumerate(found["names"])}
     begin = re.search(r"`(optimizer\.\S*)NAME`", text)[1]
@@ -47,30 +50,29 @@ def test_the_checkpoint_is_delivered_and_taken_up_elsewhere(workspace):
         assert torch.equal(tensors[f"model.{name}"], weight) and states[name].shape == weight.shape
 
     # Somebody with the same settings and texts has no need to train.
-    before = {path.name: path.read_bytes() for path in (workspace.path / "results/models/eng").glob("*.safetensors")}
-    for name in ("models", "checkpoints"):
-        shutil.rmtree(workspace.path / f"results/{name}/eng")
-    shutil.copytree(folder / f"training_checkpoint/{run}", workspace.path / f"results/checkpoints/eng/{run}")
-    workspace.snakemake("results/models/eng/manifest.json")
-    assert "already trained" in (workspace.path / "logs/train/eng.log").read_text()
-    assert before == {
-        path.name: path.read_bytes() for path in (workspace.path / "results/models/eng").glob("*.safetensors")
-    }
+    before = {path.name: path.read_bytes() for path in model.glob("*.safetensors")}
+    checkpoints = workspace.path / "results/checkpoints" / run
+    for path in (model, checkpoints):
+        shutil.rmtree(path)
+    shutil.copytree(folder / "training_checkpoint" / run, checkpoints)
+    workspace.snakemake("converted/eng", "--forcerun", "export", "--until", "train")
+    assert "already trained" in (workspace.path / f"logs/train/{run}.log").read_text()
+    assert before == {path.name: path.read_bytes() for path in model.glob("*.safetensors")}
 
 
-def test_another_checkpoint_is_not_delivered(workspace):
+def test_another_checkpoint_is_not_delivered(workspace, monkeypatch):
     """Of the same settings on another machine: near, but not the same weights. Damaged. Gone."""
-    model, checkpoints = (workspace.path / f"results/{name}/eng" for name in ("models", "checkpoints"))
-    run = manifest.read(model)["figures"]["fingerprint"]
+    monkeypatch.chdir(workspace.path)
+    model = Path("results/train", Path("results/of/eng/train").resolve().name)
 
     def refused(message: str) -> None:
         with pytest.raises(UserError, match=message):
-            export.copy_checkpoint(workspace.path / "out", model, checkpoints, "eng")
+            export.copy_checkpoint(Path("out"), model)
 
     weights = load_file(model / "ema.safetensors")
     save_file({name: tensor + 1e-6 for name, tensor in weights.items()}, model / "ema.safetensors")
     refused("differs from that of")
-    flip_a_bit(path := checkpoints / run / "step-00000008.safetensors")
+    flip_a_bit(path := CHECKPOINTS / model.name / "step-00000008.safetensors")
     refused("step-00000008.safetensors: damaged")
     path.unlink()
     refused("the final checkpoint is missing; set export.include_raw to false, or train again")

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from babelmill.config.stage_settings import Settings
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from babelmill.core import manifest
+from helpers.stages import any_settings
 from helpers.training.training_data import VOCABULARY, Data, wait_for_step, wait_for_writing
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ def write_base(folder: Path, kind: str) -> None:
     torch.manual_seed(1)
     AutoModelForMaskedLM.from_config(AutoConfig.for_model(kind, **sizes)).save_pretrained(folder)
     files = ["config.json", "model.safetensors"]
-    manifest.write(folder, Settings(stage="base_model", name="test"), files, figures={"folder": "theirs"})
+    manifest.write(folder, any_settings("base_model"), files, figures={"folder": "theirs"})
 
 
 @pytest.fixture(scope="module")

@@ -34,15 +34,16 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     workspace.configure(values)
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     workspace.snakemake("published/eng.json", "reports/eng.html")
-    log = (workspace.path / "logs/train/eng.log").read_text()
+    train = (workspace.path / "results/of/eng/train").resolve()
+    log = (workspace.path / "logs/train" / f"{train.name}.log").read_text()
     assert "run.snapshots: 2 snapshots will be kept in" in log
-    trained = read_json(workspace.path / "results/models/eng/manifest.json")["figures"]
-    text = read_json(workspace.path / "results/corpora/eng/manifest.json")["figures"]["words"]["train"]
+    trained = read_json(train / "manifest.json")["figures"]
+    text = read_json(workspace.path / "results/of/eng/corpus/manifest.json")["figures"]["words"]["train"]
     assert trained["words"] == pytest.approx(text * trained["epochs"], abs=1), "the words of the corpus, at each pass"
     ends = f"run.snapshots: chck_5M: the run ends after {trained['words'] / 1e6:.4g} million words"
     assert log.count(ends) == 2, "before the first step and at the end"
     assert trained["missing_snapshots"] == ["chck_5M"] and f"{trained['words']:,} words in all" in log
-    assert key_figures("train", workspace.path / "results/models/eng").endswith(", no snapshot chck_5M")
+    assert key_figures("train", train).endswith(", no snapshot chck_5M")
     output = workspace.python("-m", "babelmill", "plan", "eng").stdout
     assert ends in output
 
@@ -51,9 +52,11 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
         f"words of training they have read: {', '.join(f'`{name}`' for name in NAMES)}."
         in (converted / "README.md").read_text()
     )
-    scores = read_json(workspace.path / "results/scores/eng/english_basics/scores.json")
+    scores = read_json(workspace.path / "results/of/eng/score/english_basics/scores.json")
     assert [each["name"] for each in scores["snapshots"]] == NAMES
-    assert not undocumented(workspace.path / "results/scores/eng/english_basics/scores.json", "scores.json of a suite")
+    assert not undocumented(
+        workspace.path / "results/of/eng/score/english_basics/scores.json", "scores.json of a suite"
+    )
     assert scores["snapshots"][0]["languages"]["eng"]["methods"]["causal"]["pairs"]["n"] == 200
     assert [each["million_words"] for each in scores["snapshots"]] == POINTS
     read = [each["words"] / each["tokens"] for each in scores["snapshots"]]
@@ -122,19 +125,17 @@ def test_a_run_of_so_many_words_ends_with_their_snapshot(workspace):
     values["languages"]["deu"]["byte_premium"] = 2.0
     values["run"]["snapshots"] = [0.0025, 0.003]
     workspace.configure(values)
-    models = [workspace.path / f"results/models/{name}" for name in ("eng", "two")]
-    workspace.snakemake(*(f"results/models/{model.name}/manifest.json" for model in models))
+    workspace.snakemake("converted/eng", "converted/two", "--until", "train")
+    models = [(workspace.path / f"results/of/{name}/train").resolve() for name in ("eng", "two")]
     for model in models:
         made = read_json(model / "manifest.json")
-        figures, checkpoints = made["figures"], workspace.path / "results/checkpoints" / model.name
+        figures, kept = made["figures"], workspace.path / "results/checkpoints" / model.name / "snapshots"
         assert 2500 <= figures["words"] < 2500 + 64, "within a row"
-        assert [path.stem for path in checkpoints.glob(f"{figures['fingerprint']}/snapshots/*.json")] == [
-            "chck_0.0025M"
-        ]
+        assert [path.stem for path in kept.glob("*.json")] == ["chck_0.0025M"]
         assert figures["missing_snapshots"] == ["chck_0.003M"]
     premiums = read_json(models[1] / "manifest.json")["settings"]["bytes_per_word"]
     assert premiums == {"eng": pytest.approx(5.43), "deu": pytest.approx(10.86)}
-    shards = [read_json(workspace.path / f"results/shards/two/{code}/manifest.json")["figures"] for code in premiums]
+    shards = [read_json(workspace.path / f"results/of/two/shards/{code}/manifest.json")["figures"] for code in premiums]
     rate = sum(made["bytes"]["train"] / size for made, size in zip(shards, premiums.values(), strict=True))
     tokens = sum(made["tokens"]["train"] for made in shards)
     assert figures["words"] == pytest.approx(figures["tokens"] * rate / tokens, rel=0.01)

@@ -107,10 +107,10 @@ def made(tmp_path_factory):
 def check_scores(workspace: Workspace, kinds: dict) -> None:
     for kind, (objective, _) in kinds.items():
         kind = kind.replace("-", "_")
-        evaluation = read_json(workspace.path / f"results/evaluations/{kind}/evaluation.json")
+        evaluation = read_json(workspace.path / f"results/of/{kind}/evaluate/evaluation.json")
         assert {tuple(scores) for scores in evaluation["variants"].values()} == {(objective,)}
         assert 0.5 < evaluation["variants"]["ema"][objective]["value"] < 4
-        exported = manifest.verify(workspace.path / f"results/exports/{kind}")["files"]
+        exported = manifest.verify(workspace.path / f"results/of/{kind}/export")["files"]
         code = [name for name in exported if name.endswith(".py")]
         assert code == (["diffusion_generation.py"] if objective == "diffusion" else [])
 
@@ -162,7 +162,8 @@ def test_cards_say_nothing_of_gpt_bert(made):
         assert all(f"| `model.config.{key}` | {value} |" in card.text for key, value in sizes.items())
         assert card.data.pipeline_tag == ("text-generation" if objective == "causal" else "fill-mask")
         assert (
-            f"{manifest.read(made.path / f'results/models/{kind}')['figures']['parameters']:,} parameters" in card.text
+            f"{manifest.read(made.path / f'results/of/{kind}/train')['figures']['parameters']:,} parameters"
+            in card.text
         )
 
 
@@ -181,6 +182,6 @@ def test_show_fills_and_continues(made, capsys, monkeypatch):
 def test_only_what_changed_runs_again(made):
     """The settings of one model; nothing of the other, nothing of its own data."""
     assert made.would_run(targets=("converted/gpt2", "converted/bert")) == set()
-    again = {(stage, "gpt2") for stage in ("train", "export", "evaluate", "convert")}
+    again = {("convert", "gpt2")} | {(stage, "eng") for stage in ("train", "export", "evaluate")}
     more = ("--config", "models={gpt2: {model: {config: {n_head: 4}}}}")
     assert made.would_run(*more, targets=("converted/gpt2", "converted/bert")) == again

@@ -75,7 +75,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     files = {file.name: file.read_bytes() for file in published.iterdir()}
     commit = hub.commit("models/ada/gpt2", files | {"README.md": b"---\nlicense: mit\n---\n"})
     theirs = publish("bert", workspace.path / "theirs", rows=400)
-    targets = ("converted/more", "converted/bert", "results/models/again/manifest.json")
+    targets = ("converted/more", "converted/bert", "converted/again")
     workspace.snakemake(*targets, "--profile", ROOT / "profiles/local")
     assert workspace.would_run(targets=targets) == set()
 
@@ -87,9 +87,9 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
             assert (converted / file).read_bytes() == (source / file).read_bytes()
         assert (
             not list(converted.glob("*.py"))
-            and "roles" in manifest.read(workspace.path / f"results/exports/{name}")["figures"]
+            and "roles" in manifest.read(workspace.path / f"results/of/{name}/export")["figures"]
         )
-        evaluation = read_json(workspace.path / f"results/evaluations/{name}/evaluation.json")
+        evaluation = read_json(workspace.path / f"results/of/{name}/evaluate/evaluation.json")
         assert evaluation["vocab_size"] == len(
             json.loads((source / "tokenizer.json").read_text())["model"]["vocab"]
         ) + (name == "more")
@@ -130,7 +130,8 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     assert validations(workspace, "again")[-1]["loss"] == pytest.approx(average, abs=1e-4)
 
     # Of adapters, results and checkpoints hold them alone; a training goes on from its checkpoint to the same weights.
-    trained = workspace.path / "results/models/more/model.safetensors"
+    trained = (workspace.path / "results/of/more/train/model.safetensors").resolve()
+    run = workspace.path / "results/checkpoints" / trained.parent.name
     names = set(load_file(trained))
     assert (
         names
@@ -138,14 +139,14 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
         and trained.stat().st_size < (published / trained.name).stat().st_size / 2
     )
     assert "lora" not in " ".join(load_file(workspace.path / "converted/more/model.safetensors"))
-    (kept,) = workspace.path.glob("results/checkpoints/more/*/snapshots/chck_0.0002M.safetensors")
+    kept = run / "snapshots/chck_0.0002M.safetensors"
     assert set(load_file(kept)) == names, "a snapshot holds adapters alone, too, and is exported with them"
     snapshot = workspace.path / "converted/more/snapshots/chck_0.0002M"
     assert {"model.safetensors", "adapter/adapter_config.json", "README.md"} <= set(manifest.verify(snapshot)["files"])
     before = sha256(trained)
-    (last,) = workspace.path.glob("results/checkpoints/more/*/step-00000008.json")
-    last.unlink()
-    workspace.snakemake(
-        "results/models/more/manifest.json", "--forcerun", "train", "--profile", ROOT / "profiles/local"
-    )
-    assert sha256(trained) == before and "going on after step 4" in (workspace.path / "logs/train/more.log").read_text()
+    (run / "step-00000008.json").unlink()
+    shutil.rmtree(trained.parent)
+    arguments = ("--forcerun", "export", "--until", "train", "--profile", ROOT / "profiles/local")
+    workspace.snakemake("converted/more", *arguments)
+    log = (workspace.path / f"logs/train/{run.name}.log").read_text()
+    assert sha256(trained) == before and "going on after step 4" in log

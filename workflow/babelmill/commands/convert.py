@@ -45,7 +45,7 @@ def found_in(args: argparse.Namespace, scratch: Path) -> "FoundModel":
     """Return the model in a source; raise a UserError if an option is missing, or is for another kind of source."""
     from babelmill.release.elsewhere import manual_conversion, rehosting
 
-    path = args.source
+    path = Path(args.source)
     trained = path.suffix == ".safetensors" or manual_conversion.is_of_training(path)
     checkpoint = not trained and (path.is_file() or path.suffix == ".bin")
     if trained and (args.config or args.ema or args.masked_target):

@@ -14,12 +14,15 @@ from pathlib import Path
 from babelmill.commands.progress.logs import last_words, tail
 from babelmill.commands.terminal.key_figures import of_converted, units_of
 from babelmill.core import manifest
+from babelmill.core.escape import some
 from babelmill.core.files import UNREADABLE
 from babelmill.core.words import aligned, duration, plural
-from babelmill.graph import Graph
+from babelmill.graph import MODELS_OF, Graph
+from babelmill.stages import STAGES
 
 GPU_FILES = "/dev/nvidia[0-9]*"  # one for each GPU, of NVIDIA's driver
 TENTH = 0.1  # a corpus that lost a larger share of its input is named
+NAMES = 3  # models that are named with a job
 LINES = 5  # lines of a failed job's log that are shown
 # What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
 INTERRUPTED = re.compile(r"^(Terminating processes on user request|Will exit after finishing currently)", re.MULTILINE)
@@ -39,9 +42,12 @@ class Failure:
 
     @property
     def name(self) -> str:
-        """Return the model or language, as in the path of the stage's log."""
+        """Return the name of its result, as in the path of the stage's log, with the models that ask for it."""
         log = next((path for path in self.logs if path.parts[:2] == ("logs", self.rule)), None)
-        return Path(*log.parts[2:]).with_suffix("").as_posix() if log else self.output.as_posix()
+        name = Path(*log.parts[2:]).with_suffix("").as_posix() if log else self.output.as_posix()
+        stage = STAGES.get(self.rule)
+        models = MODELS_OF.get(stage.path_of(name), []) if stage and not stage.named else []
+        return f"{name} ({some(models, NAMES)})" if models else name
 
     @classmethod
     def reported(cls, rule: str, output: Path, logs: Iterable[str], message: str) -> "Failure":
