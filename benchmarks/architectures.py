@@ -32,7 +32,7 @@ def run(folder: Path, steps: int, cores: int) -> None:
         "run": {"log_every": 10, "validate_every": 0},
         "resources": {"gpus": 0},
     }
-    make(folder, configuration, [f"converted/{name}" for name in MODELS], cores)
+    make(folder, configuration, MODELS, cores)
 
 
 def load(folder: Path, name: str) -> None:
@@ -46,10 +46,10 @@ def load(folder: Path, name: str) -> None:
 
 def row(folder: Path, name: str) -> str:
     """Return a model's line of the table."""
-    with open(folder / f"results/models/{name}/metrics.jsonl", encoding="utf-8") as file:
+    with open(folder / f"results/of/{name}/train/metrics.jsonl", encoding="utf-8") as file:
         lines = [line for line in map(json.loads, file) if line["kind"] == "train"]
-    evaluation = json.loads((folder / f"results/evaluations/{name}/evaluation.json").read_text(encoding="utf-8"))
-    figures = json.loads((folder / f"results/models/{name}/manifest.json").read_text(encoding="utf-8"))["figures"]
+    evaluation = json.loads((folder / f"results/of/{name}/evaluate/evaluation.json").read_text(encoding="utf-8"))
+    figures = json.loads((folder / f"results/of/{name}/train/manifest.json").read_text(encoding="utf-8"))["figures"]
     scores = evaluation["variants"]["ema"]
     shown = ", ".join(f"{metric} {score['value']:.3f}" for metric, score in scores.items())
     speed = statistics.median(line["tokens_per_second"] for line in lines)

@@ -10,8 +10,8 @@ since the one before.
 import argparse
 import json
 import os
+import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -29,8 +29,8 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=12)
     args = parser.parse_args()
     os.chdir(args.folder)
-    settings = "results/settings/hybrid_1"
-    run = json.loads(Path(settings, "run.json").read_text())
+    training = Path("results/of/hybrid_1/train").readlink().name
+    run = json.loads(Path(f"results/settings/run/{training}.json").read_text())
     run["run"] |= {"checkpoint_every": 1, "validate_every": 0}
     ended, seconds, write = [time.monotonic()], [], Loop._save
 
@@ -47,12 +47,17 @@ def main() -> None:
             sys.exit()
 
     Loop._save = timed
-    with tempfile.TemporaryDirectory() as temporary:
-        Path(temporary, "run.json").write_text(json.dumps(run))
-        sys.argv = ["train", "--settings", f"{settings}/train.json", "--run", f"{temporary}/run.json"]
-        sys.argv += ["--tokenizer", "results/tokenizers/hybrid_1", "--shards", "results/shards/hybrid_1/eng"]
-        sys.argv += ["--checkpoints", f"{temporary}/checkpoints", "--out", f"{temporary}/model"]
+    asked = Path("results/settings/train/benchmark.json")
+    shutil.copy(asked.with_name(f"{training}.json"), asked)
+    run_file = Path("results/settings/run/benchmark.json")
+    run_file.write_text(json.dumps(run))
+    sys.argv = ["train", str(asked)]
+    try:
         train.main()
+    finally:
+        for path in (asked, run_file):
+            path.unlink()
+        shutil.rmtree("results/checkpoints/benchmark", ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -48,13 +48,12 @@ def main() -> None:
     folder, asked = args.folder, configuration(args.steps)
     path = folder / "pairs.tsv"
     if not path.exists():
-        path.write_text("good\tbad\n")
-        make(folder, asked, ["results/corpora/eng/manifest.json"], args.cores)
-        texts = pq.read_table(folder / "results/corpora/eng/validation.parquet")["text"].to_pylist()
+        without = {key: value for key, value in asked.items() if key not in ("suites", "evaluation")}
+        make(folder, without, asked["models"], args.cores, "corpus")
+        texts = pq.read_table(folder / f"results/of/steps_{args.steps}/corpus/validation.parquet")["text"].to_pylist()
         path.write_text("good\tbad\n" + "".join(f"{good}\t{bad}\n" for good, bad in swapped(texts, PAIRS)))
     names = list(asked["models"])
-    kinds = ("scores/{}/swapped_words/scores.json", "evaluations/{}/evaluation.json")
-    make(folder, asked, [f"results/{kind.format(name)}" for name in names for kind in kinds], args.cores)
+    make(folder, asked, names, args.cores, "score", "evaluate")
     command = [sys.executable, "-m", "babelmill", "compare", *names]
     subprocess.run(command, cwd=folder, env=ENVIRONMENT, check=True)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from real_text import documents, enlarge
+from workflow_run import write_job
 
 ROOT = Path(__file__).parents[1]
 LOAD = 0.6  # if so much of the table of a Python set is filled, it doubles
@@ -31,9 +32,9 @@ BARE = {
 SETTINGS = """
 import json, sys
 from babelmill.config.resolve import Configuration
-from babelmill.settings import settings_of
+from babelmill.graph import Graph
 values = {"languages": {"eng": {"corpus": json.loads(sys.argv[1])}}}
-print(json.dumps(settings_of(Configuration([("benchmark", values)]), "eng", "corpus")))
+print(json.dumps(Graph(Configuration([("benchmark", values)])).result("corpus", "eng").asked))
 """
 
 
@@ -90,10 +91,10 @@ def main() -> None:
                     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
                     settings = [sys.executable, "-c", SETTINGS, corpus]
                     done = subprocess.run(settings, cwd=folder, env=environment, capture_output=True, check=True)
-                    (folder / "settings.json").write_bytes(done.stdout)
-                    command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json", "--out", "out"]
-                    cpu, peak = measure(command, folder)
-                    kept = sum(json.loads((folder / "out/manifest.json").read_text())["figures"]["documents"].values())
+                    path = write_job(folder, "corpus", json.loads(done.stdout))
+                    cpu, peak = measure([sys.executable, "-m", "babelmill.corpus", path], folder)
+                    about = json.loads((folder / "results/corpus/out/manifest.json").read_text())
+                    kept = sum(about["figures"]["documents"].values())
                     digests = (64 * kept + 16 * 2 ** math.ceil(math.log2(kept / LOAD))) / 1e6
                     print(
                         f"{kind:<10}{size:>6.0f}{count:>11,}{'all' if cleaning else 'none':>10}"

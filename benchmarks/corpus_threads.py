@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from corpus import ROOT, SETTINGS
 from real_text import documents, enlarge
+from workflow_run import write_job
 
 KINDS = {
     "one .jsonl": "one.jsonl",
@@ -49,12 +50,11 @@ def seconds(pattern: str, threads: int, folder: Path) -> tuple[float, str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     settings = [sys.executable, "-c", SETTINGS, json.dumps({"files": [pattern]})]
     done = subprocess.run(settings, cwd=folder, env=environment, capture_output=True, check=True)
-    (folder / "settings.json").write_bytes(done.stdout)
-    command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json", "--out", f"out{threads}"]
+    command = [sys.executable, "-m", "babelmill.corpus", write_job(folder, "corpus", json.loads(done.stdout))]
     began = time.monotonic()
     subprocess.run([*command, "--threads", str(threads)], cwd=folder, env=environment, check=True, capture_output=True)
     took = time.monotonic() - began
-    return took, hashlib.sha256((folder / f"out{threads}/train.parquet").read_bytes()).hexdigest()
+    return took, hashlib.sha256((folder / "results/corpus/out/train.parquet").read_bytes()).hexdigest()
 
 
 def main() -> None:

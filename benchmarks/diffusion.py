@@ -46,7 +46,7 @@ def run(folder: Path, steps: int, cores: int) -> None:
         "models": {name: {"languages": ["eng"], **values} for name, values in objectives.items()},
         "languages": {"eng": {"corpus": {"files": [str(fetch(folder / "texts", PYTHON))]}}},
     }
-    make(folder, configuration, [f"converted/{name}" for name in objectives], cores)
+    make(folder, configuration, objectives, cores)
     for name in objectives:
         show = [sys.executable, "-m", "babelmill", "show", f"converted/{name}"]
         show += ["--prompt", "The function returns", "--steps", "32"] if name == "diffusion" else []
@@ -69,11 +69,11 @@ def hidden(targets: torch.Tensor, way: str, generator: torch.Generator) -> tuple
 
 def vary(folder: Path, batches: int) -> None:
     """Measure the deviation of loss and gradient in each way."""
-    config = json.loads((folder / "results/models/diffusion/config.json").read_text())
+    config = json.loads((folder / "results/of/diffusion/train/config.json").read_text())
     model = GPTBert(GPTBertShape(**{name: config[name] for name in GPTBertShape.__dataclass_fields__})).eval()
-    model.load_state_dict(load_file(folder / "results/models/diffusion/model.safetensors"))
+    model.load_state_dict(load_file(folder / "results/of/diffusion/train/model.safetensors"))
     stream = torch.from_numpy(
-        ShardFile.open(folder / "results/shards/diffusion/eng/train.safetensors").tokens.astype("i8")
+        ShardFile.open(folder / "results/of/diffusion/shards/train.safetensors").tokens.astype("i8")
     )
     rows = stream[: len(stream) // LENGTH * LENGTH].view(-1, LENGTH)
     print("| way | mean loss | its deviation | of the gradient |\n|---|---|---|---|")

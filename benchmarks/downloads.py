@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 
 from real_text import fetch
+from workflow_run import write_job
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import write_json
-from babelmill.settings import settings_of
+from babelmill.graph import Graph
 from helpers.hub.hub_server import HubServer
 
 FILES = 200
@@ -34,9 +34,9 @@ def download(hub: HubServer, folder: Path, budget: int, cache: str) -> str:
     """Run the stage. Return a line of the table."""
     corpus = {"hub": "lab/help", "budget": f"{budget} documents"}
     configuration = Configuration([("config.yaml", {"languages": {"eng": {"corpus": corpus}}})])
-    write_json(folder / "settings.json", settings_of(configuration, "eng", "download"))
     shutil.rmtree(folder / "results", ignore_errors=True)
-    command = [sys.executable, "-m", "babelmill.download", "--settings", "settings.json", "--out", "out"]
+    settings = write_job(folder, "download", Graph(configuration).result("download", "eng").asked)
+    command = [sys.executable, "-m", "babelmill.download", settings]
     environment = os.environ | {
         "HF_ENDPOINT": hub.url,
         "HF_HOME": cache,
@@ -46,7 +46,7 @@ def download(hub: HubServer, folder: Path, budget: int, cache: str) -> str:
     sent, began = hub.sent, time.perf_counter()
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
     seconds = time.perf_counter() - began
-    taken = len(json.loads((folder / "out/manifest.json").read_text())["figures"]["train"])
+    taken = len(json.loads((folder / "results/download/out/manifest.json").read_text())["figures"]["train"])
     return f"| {budget:,} | {cache} | {taken} of {FILES} | {(hub.sent - sent) / 1e6:.2f} | {seconds:.1f} |"
 
 

@@ -82,7 +82,7 @@ def main() -> None:
     watcher = Watcher()
     watcher.start()
     try:
-        make(folder, configuration(folder, args.lora_rank), ["converted/big"], 2)
+        make(folder, configuration(folder, args.lora_rank), ["big"], 2)
     finally:
         watcher.ended.set()
         watcher.join()

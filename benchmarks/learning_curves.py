@@ -2,7 +2,7 @@
 
     python benchmarks/learning_curves.py FOLDER --panel "ten epochs" "published=big_ten_base_*" "tuned=big_ten_muon_*"
 
-FOLDER holds the results of a workflow (`results/checkpoints`), which may still be running. A panel has a title and
+FOLDER is that of a workflow, which may still be running. A panel has a title and
 recipes, each with a label and a pattern of its models' names; give `--panel` again for each other panel. The picture
 has a row for causal and one for masked prediction, and a dotted line at the last mean loss of a panel's first recipe.
 The command prints for each recipe how many seeds have ended, their last loss (mean and range), and after which share of
@@ -28,17 +28,17 @@ OBJECTIVES = ("causal", "masked")
 def runs(folder: Path, pattern: str) -> list[tuple[list[dict], bool]]:
     """Return the validations of each run of the models that match, and whether the run has ended."""
     found = []
-    for model in sorted(folder.glob(f"results/checkpoints/{pattern}")):
-        newest = max(model.glob("*/metrics.jsonl"), key=lambda file: file.stat().st_mtime, default=None)
-        if newest:
-            lines = map(json.loads, newest.read_text(encoding="utf-8").splitlines())
+    for training in sorted(folder.glob(f"results/of/{pattern}/train")):  # links to results
+        record = folder / "results/checkpoints" / training.readlink().name / "metrics.jsonl"
+        if record.is_file():
+            lines = map(json.loads, record.read_text(encoding="utf-8").splitlines())
             validations = [line for line in lines if line["kind"] == "validation" and line["step"]]
-            ended = (folder / f"results/models/{model.name}/manifest.json").is_file()
+            ended = (training / "manifest.json").is_file()
             if ended and not validations:
-                raise SystemExit(f"error: {newest} has no validation (run.validate_every): leave {model.name} out")
+                raise SystemExit(f"error: {record} has no validation (run.validate_every): leave its model out")
             found.append((validations, ended))
     if not found:
-        raise SystemExit(f"error: {folder}/results/checkpoints has no run of a model {pattern}")
+        raise SystemExit(f"error: {folder}/results/checkpoints has no training of a model {pattern}")
     return found
 
 

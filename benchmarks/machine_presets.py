@@ -31,10 +31,10 @@ def main() -> None:
         "resources": {"gpus": 0},
         "run": {"log_every": 10, "validate_every": 0},
     }
-    make(folder, configuration, [f"results/evaluations/{name}/evaluation.json" for name in MODELS], args.cores)
+    make(folder, configuration, MODELS, args.cores, "evaluate")
     print("| learning rate | bits per byte, last weights | averaged |\n|---|---|---|")
     for name in MODELS:
-        evaluation = json.loads((folder / f"results/evaluations/{name}/evaluation.json").read_text(encoding="utf-8"))
+        evaluation = json.loads((folder / f"results/of/{name}/evaluate/evaluation.json").read_text(encoding="utf-8"))
         scores = {variant: found["masked"]["value"] for variant, found in evaluation["variants"].items()}
         print(f"| {name} | {scores['main']:.3f} | {scores['ema']:.3f} |")
 

@@ -58,26 +58,26 @@ def train(folder: Path, models: list[str], cores: int) -> None:
     """Run the workflow in `folder`."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
     command += ["--configfile", folder / "config.yaml", "--cores", cores, "--set-threads", "train=1", "--keep-going"]
-    command += ["--resources", "gpu=0", "--rerun-incomplete", "--"]
-    targets = [f"results/models/{model}/manifest.json" for model in models]
+    command += ["--resources", "gpu=0", "--rerun-incomplete", "--until", "train", "--"]
+    targets = [f"converted/{model}" for model in models]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     subprocess.run([*map(str, command), *targets], env=environment, check=True)
 
 
 def unigram(folder: Path, model: str) -> tuple[float, float]:
     """Return the validation text's nats per token under the token frequencies of training, and its bytes per token."""
-    shards = folder / f"results/shards/{model}/eng"
+    shards = folder / f"results/of/{model}/shards"
     train, validation = (ShardFile.open(shards / f"{split}.safetensors") for split in ("train", "validation"))
     frequency = np.bincount(train.tokens, minlength=train.vocab_size) + 1.0
     tokens = validation.tokens[validation.tokens != 1]  # `<s>` is not a target
     nats = -np.log(frequency / frequency.sum())[tokens].mean()
-    text = pq.read_table(folder / "results/corpora/eng/validation.parquet", columns=["text"])["text"].to_pylist()
+    text = pq.read_table(folder / f"results/of/{model}/corpus/validation.parquet", columns=["text"])["text"].to_pylist()
     return nats, sum(len(document.encode()) for document in text) / len(tokens)
 
 
 def validation(folder: Path, model: str) -> list[dict]:
     """Return the validations of a run."""
-    with open(folder / f"results/models/{model}/metrics.jsonl", encoding="utf-8") as file:
+    with open(folder / f"results/of/{model}/train/metrics.jsonl", encoding="utf-8") as file:
         return [line for line in map(json.loads, file) if line["kind"] == "validation"]
 
 

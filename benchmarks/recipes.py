@@ -94,13 +94,13 @@ CELLS = {
             )
         ),
         {"train.hybrid_ratio": "1/4"},
-        {"recipe": "tuned", "train.hybrid_ratio": "1/4", "train.mask_rate_end": 0.3},
-        {"recipe": "tuned", "train.mask_rate_end": 0.05},
+        {"preset": ["tiny", "tuned"], "train.hybrid_ratio": "1/4", "train.mask_rate_end": 0.3},
+        {"preset": ["tiny", "tuned"], "train.mask_rate_end": 0.05},
     ],
-    "tuned": [{}, {"recipe": "tuned"}, {"recipe": "tuned", "train.hybrid_ratio": "1/4"}],
-    "tuned_once": [{}, {"recipe": "tuned_once"}],
-    "small_ten": [{}, {"recipe": "tuned"}],
-    "small_once": [{}, {"recipe": "tuned_once"}],
+    "tuned": [{}, {"preset": ["tiny", "tuned"]}, {"preset": ["tiny", "tuned"], "train.hybrid_ratio": "1/4"}],
+    "tuned_once": [{}, {"preset": ["tiny", "tuned_once"]}],
+    "small_ten": [{}, {"preset": ["small", "tuned"]}],
+    "small_once": [{}, {"preset": ["small", "tuned_once"]}],
 }
 SEEDS = {
     "lengths": 1,

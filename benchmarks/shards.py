@@ -31,27 +31,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from real_text import documents, enlarge
+from workflow_run import write_job
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from babelmill.config.resolve import Configuration  # noqa: E402
-from babelmill.config.stage_settings import ShardsSettings  # noqa: E402
 from babelmill.core import manifest  # noqa: E402
-from babelmill.core.files import write_json  # noqa: E402
-from babelmill.settings import read_settings, settings_of  # noqa: E402
+from babelmill.graph import Graph  # noqa: E402
+from babelmill.stages import CorpusStage  # noqa: E402
 from babelmill.tokens.documents import Documents  # noqa: E402
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads  # noqa: E402
 
 VOCAB_SIZE = 16384
 RECIPE_WORKERS, RECIPE_BATCH = 8, 1000
-
-
-def write_settings(folder: Path) -> None:
-    """Write the settings of the stages that run to `folder`."""
-    configuration = Configuration([("benchmark", {"tokenizer": {"vocab_size": VOCAB_SIZE}})])
-    for stage in ("tokenizer", "shards"):
-        write_json(folder / f"{stage}.json", settings_of(configuration, "eng", stage))
 
 
 def first(stream: Iterator[str], size: int) -> Iterator[str]:
@@ -63,7 +56,7 @@ def first(stream: Iterator[str], size: int) -> Iterator[str]:
             return
 
 
-def write_corpus(folder: Path, texts: list[str], size: int, settings: Path) -> None:
+def write_corpus(folder: Path, texts: list[str], size: int) -> None:
     """Write a corpus like that of the stage `corpus`, with `size` bytes for training."""
     folder.mkdir()
     for split, amount in (("train", size), ("validation", 10**6)):
@@ -71,25 +64,29 @@ def write_corpus(folder: Path, texts: list[str], size: int, settings: Path) -> N
             stream = first(enlarge(texts, amount, seed=len(split)), amount)
             while group := list(itertools.islice(stream, 5000)):
                 out.write_table(pa.table({"text": pa.array(group, pa.string())}))
-    manifest.write(folder, read_settings(settings, ShardsSettings), ["train.parquet", "validation.parquet"])
+    manifest.write(
+        folder, CorpusStage.model_construct(raw={"stage": "corpus"}), ["train.parquet", "validation.parquet"]
+    )
 
 
-def stage(folder: Path, name: str, *arguments) -> tuple[float, float, float]:
+def stage(folder: Path, name: str, threads: int, **made_from: str) -> tuple[float, float, float]:
     """Run a stage. Return (wall seconds, CPU seconds, peak MB)."""
-    command = [sys.executable, "-m", f"babelmill.{name}", "--settings", folder / f"{name}.json", *map(str, arguments)]
+    configuration = Configuration([("benchmark", {"tokenizer": {"vocab_size": VOCAB_SIZE}})])
+    asked = Graph(configuration).result(name, "eng", "eng" if name == "shards" else "").asked
+    settings = write_job(folder, name, asked | {"made_from": {role: [path] for role, path in made_from.items()}})
+    command = [sys.executable, "-m", f"babelmill.{name}", settings, "--threads", str(threads)]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     start = time.perf_counter()
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
-        sys.exit(f"failed: {' '.join(map(str, command))}")
+        sys.exit(f"failed: {' '.join(command)}")
     return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def build(folder: Path, corpus: str, out: str, threads: int) -> tuple[float, float, float]:
+def build(folder: Path, corpus: str, threads: int) -> tuple[float, float, float]:
     """Run the stage `shards`. Return (wall seconds, CPU seconds, peak MB)."""
-    inputs = ["--tokenizer", folder / "tokenizer", "--corpus", folder / corpus, "--out", folder / out]
-    return stage(folder, "shards", "--language", "eng", *inputs, "--threads", threads)
+    return stage(folder, "shards", threads, tokenizer="results/tokenizer/out", corpus=corpus)
 
 
 def bare(tokenizer: Path, batches: list[list[str]]) -> tuple[float, float]:
@@ -128,14 +125,11 @@ def main() -> None:
     texts = documents(args.texts)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_settings(folder)
-        write_corpus(folder / "corpus", texts, args.megabytes * 10**6, folder / "shards.json")
-        write_corpus(folder / "large", texts, 3 * args.megabytes * 10**6, folder / "shards.json")
-        write_corpus(folder / "small", texts, 20 * 10**6, folder / "shards.json")
-        stage(
-            folder, "tokenizer", "--corpora", folder / "small", "--out", folder / "tokenizer", "--threads", args.threads
-        )
-        tokenizer = folder / "tokenizer/tokenizer.json"
+        write_corpus(folder / "corpus", texts, args.megabytes * 10**6)
+        write_corpus(folder / "large", texts, 3 * args.megabytes * 10**6)
+        write_corpus(folder / "small", texts, 20 * 10**6)
+        stage(folder, "tokenizer", args.threads, corpora="small")
+        tokenizer, out = folder / "results/tokenizer/out/tokenizer.json", folder / "results/shards/out"
 
         # Only other processes tokenize, so it is safe to fork a pool here.
         corpus = Documents(folder / "corpus/train.parquet")
@@ -149,18 +143,18 @@ def main() -> None:
         digests = set()
         for _ in range(args.rounds):
             wall["recipe"].append(recipe(tokenizer, batches, folder / "recipe.bin"))
-            seconds, cpu_seconds, peak = build(folder, "corpus", "out", args.threads)
+            seconds, cpu_seconds, peak = build(folder, "corpus", args.threads)
             wall["stage"].append(seconds)
             cpu["stage"].append(cpu_seconds)
-            digests.add(digest(folder / "out"))
+            digests.add(digest(out))
             with ProcessPoolExecutor(1, initializer=use_threads, initargs=(args.threads,)) as pool:
                 seconds, cpu_seconds = pool.submit(bare, tokenizer, batches).result()
             wall["bare"].append(seconds)
             cpu["bare"].append(cpu_seconds)
-        *_, peak_large = build(folder, "large", "large-out", args.threads)
+        *_, peak_large = build(folder, "large", args.threads)
         for threads in (1, 2 * args.threads):
-            build(folder, "corpus", "out", threads)
-            digests.add(digest(folder / "out"))
+            build(folder, "corpus", threads)
+            digests.add(digest(out))
         rate = {name: size / min(times) for name, times in wall.items()}
         print(f"{size:.0f} MB of text, {corpus.count:,} documents, {args.threads} threads, {args.rounds} rounds")
         print(", ".join(f"{name} {value:.1f} MB/s" for name, value in rate.items()))

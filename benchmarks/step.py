@@ -94,7 +94,7 @@ def engine(
 def make_trainer(model: Section, train: Section, vocab_size: int, processes, micro_batch: int, graphs=None):
     """Return a trainer on random tokens."""
     from babelmill.config.schema import Mixture
-    from babelmill.config.stage_settings import TrainSettings
+    from babelmill.stages import TrainStage
     from babelmill.tokens.vocabulary import Vocabulary
     from babelmill.train import make_network
     from babelmill.training.batches.token_batches import TokenStream
@@ -109,7 +109,7 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
         layouts = [Packed(shard.offsets)]
     labels = Configuration([("benchmark", {})]).model("eng").labels
     sections = {"model": model, "train": train, "labels": labels, "mixture": Mixture(weights="size")}
-    settings = TrainSettings(stage="train", name="eng", languages=["eng"], **sections)
+    settings = TrainStage(languages=["eng"], **sections)
     network = make_network(settings, vocabulary, None, processes, graphs)
     stream = TokenStream([shard], vocabulary, 0, processes.device, objective_of(train), graphs=network.compiled)
     plan = Plan(train, 1.0, layouts)

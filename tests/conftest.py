@@ -203,7 +203,7 @@ def workspace(built, tmp_path) -> Workspace:
 @pytest.fixture(autouse=True)
 def forget_files() -> None:
     """Have no test know files of another's folder: a process reads most files of the settings only once."""
-    for read in (inputs._folder, inputs._snapshot, inputs.check_tokenizer, suites._snapshot):
+    for read in (inputs._folder, inputs._snapshot, suites._snapshot):
         read.cache_clear()
 
 

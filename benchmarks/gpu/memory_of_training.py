@@ -41,7 +41,6 @@ WIDTH, INNER, ENTRIES, SPECIAL = 4096, 12288, 126464, {"begin": 126080, "end": 1
 MATRICES = {"q_proj": (WIDTH, WIDTH), "k_proj": (WIDTH, WIDTH), "v_proj": (WIDTH, WIDTH), "attn_out": (WIDTH, WIDTH)}
 MATRICES |= {"ff_proj": (INNER, WIDTH), "up_proj": (INNER, WIDTH), "ff_out": (WIDTH, INNER)}
 IN_A_BLOCK = MATRICES | {"attn_norm": (WIDTH,), "ff_norm": (WIDTH,)}
-PREPARED = ["results/shards/eng/eng/manifest.json", "results/base_models/eng"]
 WORKER, PEAKS = "--worker", "peaks of a process: "
 
 
@@ -89,13 +88,9 @@ def configuration(folder: Path, rank: int) -> dict[str, Any]:
 
 def train(folder: Path, gpus: int) -> list[float]:
     """Train on GPUs that compute nothing. Return the GiB that a process allocated, reserved, and took of the host."""
-    results = folder / "results"
-    given = {"settings": results / "settings/eng/train.json", "run": results / "settings/eng/run.json"}
-    given |= {"tokenizer": results / "tokenizers/eng/manifest.json", "source": results / "base_models/eng"}
-    given |= {"shards": results / "shards/eng/eng/manifest.json", "checkpoints": results / "checkpoints/eng"}
-    given |= {"out": results / "models/eng/manifest.json", "compiled": results / "compiled", "gpus": gpus, "threads": 2}
+    settings = f"results/settings/train/{(folder / 'results/of/eng/train').readlink().name}.json"
     launched = ["-m", "torch.distributed.run", "--nproc-per-node", gpus, "--", Path(__file__).resolve(), WORKER]
-    options = [part for name, value in given.items() for part in (f"--{name}", value)]
+    options = [settings, "--gpus", gpus, "--threads", 2]
     done = null_gpu.run([*launched, *options], gpus, cwd=folder, capture_output=True, text=True)
     peaks = [json.loads(found) for found in re.findall(f"{PEAKS}(.*)", done.stdout)]
     if len(peaks) < gpus:
@@ -165,7 +160,7 @@ def main() -> None:
     (folder / "text.txt").write_text("".join(f"Fox {i} jumps.\n" for i in range(20_000)), encoding="utf-8")
     print("| trained | GPUs | allocated | reserved | planned | host |\n|---|---|---|---|---|---|")
     for name, rank in (("adapters", 16), ("all weights", 0)):
-        make(folder, configuration(folder, rank), PREPARED, 2)
+        make(folder, configuration(folder, rank), ["eng"], 2, "shards", "base_model")
         for gpus in GPUS:
             allocated, reserved, host = train(folder, gpus)
             measured = f"{allocated:.1f} | {reserved:.1f} | {planned(folder, gpus)} | {host:.1f}"

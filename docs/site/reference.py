@@ -70,7 +70,7 @@ def settings() -> str:
         if name in ENTRIES or "$ref" not in of_key:
             parts.append(setting(name, of_key, words.get(name, ""), values[name]))
             continue
-        of_section = schema["definitions"][of_key["$ref"].rsplit("/")[-1]]["properties"]
+        of_section = schema["$defs"][of_key["$ref"].rsplit("/")[-1]]["properties"]
         for key, value in values[name].items():
             if not of_section[key].get("deprecated"):
                 parts.append(setting(f"{name}.{key}", of_section[key], words.get(f"{name}.{key}", ""), value))
@@ -78,7 +78,7 @@ def settings() -> str:
     for name, (kind, page) in ENTRIES.items():
         parts.append(f"### An entry of `{name}`\n\n[{page.split('/')[-1]}]({page}) explains these keys.\n")
         parts.append("| key | what it may be |\n|---|---|")
-        keys = schema["definitions"][kind]["properties"]
+        keys = schema["$defs"][kind]["properties"]
         parts.append(
             "\n".join(
                 f"| `{key}` | {'the section `' + key + '`' if '$ref' in of_key else allowed(of_key)} |"

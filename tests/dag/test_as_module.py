@@ -66,4 +66,4 @@ def test_a_wheel_has_the_rules_inside_of_the_package(tmp_path):
     run("snakemake", "--snakefile", site / "babelmill/project/workflow/Snakefile", "--cores", 1, "converted/eng", *only)
     (corpus,) = results.glob("results/corpus/eng-*/manifest.json")
     assert json.loads(corpus.read_text())["version"] == "1.2.3"
-    assert re.search(r"corpus +up to date: \S+\n +tokenizer +is missing", run("babelmill", "why", "eng"))
+    assert re.search(r"corpus +up to date: \S+\n +tokenizer +results/tokenizer/\S+ is missing", run("babelmill", "why", "eng"))

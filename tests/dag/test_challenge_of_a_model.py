@@ -20,7 +20,7 @@ LOCAL |= {"languages": {CODE: {"corpus": {"files": ["texts/eng/*.txt"], "validat
 
 
 def values(challenge=CODE, **entry) -> dict:
-    return {"models": {"mine": {"challenge": challenge} | entry}}
+    return {"models": {"mine": {"preset": ["auto", challenge]} | entry}}
 
 
 ONE_LINE = Configuration([("config/config.yaml", values())])
@@ -105,13 +105,9 @@ def test_a_mixture_reads_the_challenges_three_texts(fresh):
     [
         (
             values(train={"words": "200M"}),
-            "train.words = 200,000,000: a model of the challenge babylm_strict_small reads",
+            "train.words = 200000000 of model mine: BabyLM 2026 strict-small allows 100,000,000 at most",
         ),
-        (values("babylm_strct"), "there is no such challenge; did you mean babylm_strict"),
-        (
-            {"models": {"mine": {"languages": [CODE], "preset": "1gpu_standard"}}},
-            "preset 1gpu_standard of model mine sets corpus.budget",
-        ),
+        (values("babylm_strct"), "there is no such file; did you mean babylm_strict"),
     ],
 )
 def test_what_breaks_a_challenge_is_one_clear_line(fresh, configured, line):

@@ -46,8 +46,8 @@ def test_a_document_with_a_test_sentence_is_dropped(workspace):
     ("name", "message"),
     [
         ("blmip", "languages.deu: corpus.decontaminate: there is no suite 'blmip'; did you mean blimp"),
-        ("mine", "languages.deu: corpus.decontaminate: mine has no items of deu, only of eng; leave it out"),
-        ("aoa", "languages.deu: corpus.decontaminate: aoa (kind: acquisition) has no sentences to look for"),
+        ("mine", "languages.deu: corpus.decontaminate = mine: deu is none of its languages, eng"),
+        ("aoa", "languages.deu: corpus.decontaminate = aoa: suites of the kinds pairs and choices have sentences"),
     ],
 )
 def test_a_suite_that_cannot_be_looked_for_is_one_line(name, message):

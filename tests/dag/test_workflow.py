@@ -121,19 +121,6 @@ def test_a_bad_value_stops_before_anything_runs(fresh):
     assert not (fresh.path / "results/corpus").exists()
 
 
-def test_a_number_that_snakemake_reads_otherwise_in_a_profile_stops_it_too(fresh):
-    profile = fresh.path / "mine/profile.yaml"
-    profile.parent.mkdir()
-    profile.write_text("keep-going: yes\nconfig:\n  train: {seed: 010}\n")
-    messages = [
-        fresh.snakemake("converted/eng", "--dry-run", "--profile", profile.parent, check=False).stderr,
-        fresh.python("-m", "babelmill", "config", "eng", "--profile", profile.parent).stderr,
-    ]
-    assert all(f"error: {profile}: line 3: 010 is one number in YAML 1.1 and" in text for text in messages), messages
-    profile.write_text("keep-going: yes\nconfig:\n  train: {seed: 10}\n")
-    assert fresh.snakemake("converted/eng", "--dry-run", "--profile", profile.parent).returncode == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -5,14 +5,15 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from babelmill.config.stage_settings import ScoreSettings
 
 from babelmill import suite as suite_stage
 from babelmill.cli import main
 from babelmill.commands.progress.made_by_hand import made_by_hand
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import how_scored
+from babelmill.graph import Graph
 from babelmill.score import score_suites
+from babelmill.stages import ScoreStage
 from babelmill.suites import sentences
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
@@ -50,10 +51,10 @@ def models(tmp_path_factory):
     return {"gpt_bert": seeded.gpt_bert(folder / "gpt_bert"), "gpt2": seeded.gpt2(folder / "gpt2")}
 
 
-def settings_of_suite(configuration: Configuration, name: str, *methods: str) -> ScoreSettings:
+def settings_of_suite(configuration: Configuration, name: str, *methods: str) -> ScoreStage:
     suite = configuration.suite(name)
-    values = {"stage": "score", "name": "eng", "languages": ["eng"], "suite": name, "covered": ["eng"]}
-    return ScoreSettings(**values, headline=suite.headline, methods=list(methods), **how_scored(suite))
+    values = {"languages": ["eng"], "suite": name, "covered": ["eng"]}
+    return ScoreStage(**values, headline=suite.headline, methods=list(methods), **how_scored(suite))
 
 
 def official_name(suite: str, paradigm: str) -> str:
@@ -71,7 +72,7 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
     for task, name in SUITES[state].items():
         if task not in numbers:
             continue
-        folder = made_by_hand(configuration, "suite", suite_stage.run, "eng", name)
+        folder = made_by_hand(Graph(configuration), "suite", suite_stage.run, "eng", name)
         settings = settings_of_suite(configuration, name, method)
         rows, about = score_suites(ScoringModel(models[kind], {}), [folder], settings, tmp_path / name)
         found: dict[str, list] = {}
@@ -131,9 +132,9 @@ def test_pairs_are_choices_with_two_options(models, tmp_path):
     pairs = pa.table({"good": good, "bad": bad, **groups})
     both = [list(each) for each in zip(good, bad, strict=True)]
     choices = pa.table({"prompts": [["", ""]] * 3, "options": both, "right": [0] * 3, **groups})
-    values = {"stage": "score", "name": "eng", "languages": ["eng"], "methods": ["causal", "masked", "fused", "bound"]}
+    values = {"languages": ["eng"], "methods": ["causal", "masked", "fused", "bound"]}
     for most in ("all", 2):
-        settings = ScoreSettings(**values, pairs=most)
+        settings = ScoreStage(**values, pairs=most)
         scored = {
             kind: KINDS[kind].score(ScoringModel(models["gpt_bert"], {}), table, settings, tmp_path / f"{kind}{most}")
             for kind, table in (("pairs", pairs), ("choices", choices))

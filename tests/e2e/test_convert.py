@@ -5,14 +5,14 @@ import shutil
 
 import pytest
 import yaml
-from babelmill.config.stage_settings import ConvertSettings
-from babelmill.settings import read_settings
 from huggingface_hub import ModelCard
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
+from babelmill.stages import ConvertStage
 from helpers.environments import TUNING, installed
 from helpers.programs.prepared import run_python
+from helpers.stages import job_like
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def card(built):
 
 
 def test_the_export_is_in_it_unchanged(built):
-    exported = manifest.verify(built / "results/exports/eng")["files"]
+    exported = manifest.verify(built / "results/of/eng/export")["files"]
     converted = manifest.verify(built / "converted/eng")["files"]
     assert exported.items() <= converted.items()
     assert set(converted) - set(exported) == {"README.md", "training_history.json", "training_history.png"}
@@ -29,7 +29,7 @@ def test_the_export_is_in_it_unchanged(built):
 
 def test_front_matter(built, card):
     """What the Hub reads: every language's results, of the default weights, are the measured ones."""
-    evaluation = read_json(built / "results/evaluations/eng/evaluation.json")
+    evaluation = read_json(built / "results/of/eng/evaluate/evaluation.json")
     assert card.data.language == ["en"]  # ISO 639-1, as the Hub wants it
     assert card.data.library_name == "transformers" and "gpt-bert" in card.data.tags
     found = {(result.task_type, result.metric_type): result.metric_value for result in card.data.eval_results}
@@ -42,7 +42,7 @@ def test_front_matter(built, card):
 
 def test_facts(built, card):
     """Sizes, every setting of the model and its training, the text, and the sha256 of each file of code."""
-    model = manifest.read(built / "results/models/eng")
+    model = manifest.read(built / "results/of/eng/train")
     rows = {tuple(cell.strip() for cell in line.strip("|").split("|")[:2]) for line in card.text.splitlines()}
     settings = {f"`{section}.{key}`" for section in ("model", "train") for key in model["settings"][section]}
     assert not settings - {row[0] for row in rows}
@@ -50,7 +50,7 @@ def test_facts(built, card):
     assert ("`model.hidden_size`", "32") in rows and ("`train.max_steps`", "8") in rows
     for path in (built / "converted/eng").glob("*.py"):
         assert (f"`{path.name}`", f"`{sha256(path)}`") in rows
-    documents = manifest.read(built / "results/corpora/eng")["figures"]["documents"]["train"]
+    documents = manifest.read(built / "results/of/eng/corpus")["figures"]["documents"]["train"]
     assert f"| {documents} |" in card.text
     assert f"{model['figures']['parameters']:,} parameters, trained on masked and causal" in card.text
     assert "| English | 60 local files |" in card.text and "Byte-level BPE with 320 entries" in card.text
@@ -82,18 +82,14 @@ def test_author_and_licence(workspace):
     assert card.data.license == "cc-by-4.0"
     assert card.data.to_dict()["co2_eq_emissions"]["emissions"] == 12.5 and "emitted 12.5 g of CO2" in card.text
     assert "Authors: A. Author." in card.text and "From *old* letters." in card.text
-    settings = read_settings(workspace.path / "results/settings/eng/convert.json", ConvertSettings)
+    settings = ConvertStage.read(workspace.path / "results/settings/convert/eng.json")
     assert settings.card.license == "cc-by-4.0"
 
 
 def test_an_evaluation_of_another_export_is_refused(workspace):
     """Results of two runs never meet in one card."""
-    path = workspace.path / "results/exports/eng/manifest.json"
-    path.write_text(path.read_text().replace('"stage": "export"', '"stage":  "export"'))
-    folders = {"export": "exports", "evaluation": "evaluations", "tokenizer": "tokenizers", "model": "models"}
-    pairs = [item for name, value in folders.items() for item in (f"--{name}", f"results/{value}/eng")]
-    command = ["-m", "babelmill.convert", "--settings", "results/settings/eng/convert.json", *pairs]
-    done = workspace.python(*command, "--corpora", "results/corpora/eng", "--out", "new/eng")
+    other = "results/evaluate/" + (workspace.path / "results/of/deu/evaluate").resolve().name
+    done = workspace.python(*job_like(workspace.path, "converted/eng", "new", evaluation=[other]))
     assert done.returncode == 1
-    assert "results/evaluations/eng: was not made from the present results/exports/eng" in done.stderr
-    assert not (workspace.path / "new").exists() or not list((workspace.path / "new").iterdir())
+    assert f"{other}: was not made from the present results/export/eng-" in done.stderr
+    assert not (workspace.path / "converted/new").exists()

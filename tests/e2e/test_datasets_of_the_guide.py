@@ -57,13 +57,14 @@ def test_a_model_of_wikitext_and_a_corpus_of_c4(hub, tmp_path):
     settings["languages"]["c4"]["corpus"]["budget"] = "150 documents"  # of a smaller c4
     workspace = Workspace(tmp_path)
     workspace.configure(SMALL | settings | {"targets": ["wikitext"]})
-    workspace.snakemake("converted/wikitext", "results/corpora/c4/manifest.json")
+    workspace.snakemake("converted/wikitext")
+    workspace.snakemake("converted/c4", "--until", "corpus")
 
-    figures = json.loads((tmp_path / "results/corpora/wikitext/manifest.json").read_text())["figures"]
+    figures = json.loads((tmp_path / "results/of/wikitext/corpus/manifest.json").read_text())["figures"]
     assert figures["documents"] == {"train": len(set(texts[:400]) - set(texts[400:410])), "validation": 10}
     card = (tmp_path / "converted/wikitext/README.md").read_text()
     assert "- Salesforce/wikitext" in card.split("---")[1] and "`Salesforce/wikitext` at `" in card
     assert "| cc-by-sa-3.0 (the dataset's card) |" in card, "no document names another"
-    figures = json.loads((tmp_path / "results/corpora/c4/manifest.json").read_text())["figures"]
+    figures = json.loads((tmp_path / "results/of/c4/corpus/manifest.json").read_text())["figures"]
     assert figures["budget"] == {"unit": "documents", "asked": 150, "realised": 150}
-    assert len(list((tmp_path / "results/downloads/c4/allenai/c4/en").iterdir())) < 10
+    assert len(list((tmp_path / "results/of/c4/download/allenai/c4/en").iterdir())) < 10

@@ -17,6 +17,7 @@ from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from babelmill.tokens.shard_file import ShardFile
 from helpers.plain_scores import BOS, TEXT, Row, causal, masked
+from helpers.stages import job_like
 
 LENGTH = 512
 
@@ -47,15 +48,15 @@ def standard_error(nats, size) -> float:
 @pytest.mark.parametrize("language", ["eng", "deu"])
 @torch.inference_mode()
 def test_scores(built, language):
-    evaluation = json.loads((built / f"results/evaluations/{language}/evaluation.json").read_text())
-    folder = built / f"results/exports/{language}"
-    shards = built / f"results/shards/{language}/{language}"
-    size, tokens, of = sample(built / f"results/corpora/{language}", shards, 10)
+    evaluation = json.loads((built / f"results/of/{language}/evaluate/evaluation.json").read_text())
+    folder = built / f"results/of/{language}/export"
+    shards = built / f"results/of/{language}/shards"
+    size, tokens, of = sample(built / f"results/of/{language}/corpus", shards, 10)
     assert (
         evaluation["documents"] == {"scored": min(of, 10), "of": of} == evaluation["languages"][language]["documents"]
     )
     assert (of > 10) == (language == "eng"), "a sample, and all"
-    documents = pq.read_table(built / f"results/evaluations/{language}/documents.parquet")
+    documents = pq.read_table(built / f"results/of/{language}/evaluate/documents.parquet")
     assert documents["bytes"].to_pylist() == size.tolist() and set(documents["language"].to_pylist()) == {language}
     count = sum(token >= 16 for token in tokens)
     assert len(tokens) > LENGTH, "more than one row"
@@ -84,27 +85,25 @@ def test_scores(built, language):
     assert evaluation["vocab_size"] == 320 and evaluation["sequence_length"] == LENGTH
     tokenizer = evaluation["tokenizer"][language]
     assert tokenizer["round_trip_rate"] == 1
-    text = pq.read_table(built / f"results/corpora/{language}/validation.parquet")["text"].to_pylist()
+    text = pq.read_table(built / f"results/of/{language}/corpus/validation.parquet")["text"].to_pylist()
     everything = ShardFile.open(shards / "validation.safetensors").tokens
     bytes_per_token = sum(len(document.encode()) for document in text) / (everything >= 16).sum()
     assert tokenizer["bytes_per_token"] == pytest.approx(bytes_per_token), "of all of the text"
     assert tokenizer["vocabulary_used"] == pytest.approx((counts > 0).sum() / 304)
-    assert (built / f"results/evaluations/{language}/manifest.json").is_file()
+    assert (built / f"results/of/{language}/evaluate/manifest.json").is_file()
 
 
-def test_shards_of_another_tokenizer_are_refused(built, workspace):
-    done = workspace.python(
-        *("-m", "babelmill.evaluate", "--settings", "results/settings/eng/evaluate.json", "--out", "elsewhere"),
-        *("--export", "results/exports/eng", "--corpora", "results/corpora/eng", "--shards", "results/shards/deu/deu"),
-    )
+def test_shards_of_another_tokenizer_are_refused(workspace):
+    other = "results/shards/" + (workspace.path / "results/of/deu/shards").resolve().name
+    done = workspace.python(*job_like(workspace.path, "results/of/eng/evaluate", shards=[other]))
     assert done.returncode == 1
-    assert "results/shards/deu/deu: was not made from the present results/corpora/eng" in done.stderr
-    assert not (workspace.path / "elsewhere").exists()
+    assert f"{other}: was not made from the present results/corpus/eng-" in done.stderr
+    assert not (workspace.path / "results/evaluate/again").exists()
 
 
 def test_scores_that_are_not_numbers_are_an_error(workspace):
     """A weight of the export is nan, and the manifest knows the file: no evaluation.json with NaN in it."""
-    folder = workspace.path / "results/exports/eng"
+    folder = workspace.path / "results/of/eng/export"
     weights = load_file(folder / "model.safetensors")
     name = next(name for name in weights if "embedding" in name)
     weights[name][:] = torch.nan
@@ -113,9 +112,6 @@ def test_scores_that_are_not_numbers_are_an_error(workspace):
     about["files"]["model.safetensors"]["sha256"] = sha256(folder / "model.safetensors")
     del about["sha256"]
     manifest.write_sealed(folder / "manifest.json", about)
-    done = workspace.python(
-        *("-m", "babelmill.evaluate", "--settings", "results/settings/eng/evaluate.json", "--out", "elsewhere"),
-        *("--export", "results/exports/eng", "--corpora", "results/corpora/eng", "--shards", "results/shards/eng/eng"),
-    )
-    assert done.returncode == 1 and not (workspace.path / "elsewhere").exists()
+    done = workspace.python(*job_like(workspace.path, "results/of/eng/evaluate"))
+    assert done.returncode == 1 and not (workspace.path / "results/evaluate/again").exists()
     assert "the causal scores (ema) of 10 of 10 validation documents of eng are not numbers" in done.stderr

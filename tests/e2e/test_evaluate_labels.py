@@ -13,22 +13,22 @@ import pytest
 import torch
 import transformers
 import yaml
-from babelmill.config.stage_settings import CorpusSettings, TokenizerSettings
-from babelmill.settings import read_settings, settings_of
 
 from babelmill.commands import show
 from babelmill.commands.terminal.key_figures import scores
 from babelmill.commands.terminal.run_summary import table
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import UserError, read_json, write_json
+from babelmill.core.files import UserError, read_json
 from babelmill.labels.prediction import TextColumns
 from babelmill.labels.predictor import Wanted
 from babelmill.labels.windows import held
 from babelmill.predict import predict
+from babelmill.stages import STAGES
 from babelmill.tables.table import Table
 from helpers.programs.prepared import run_module
-from helpers.training.training_data import TRADES, LabelledData, labelled
+from helpers.stages import any_settings, settings_of, show_as, write_job
+from helpers.training.training_data import TRADES, LabelledData, export, labelled
 
 pytestmark = pytest.mark.slow
 
@@ -66,21 +66,17 @@ class Labelled(LabelledData):
         corpus = {"normalization": "NFC", "control_characters": "remove"}
         asked = {"corpus": corpus, "train": {**self.TRAIN}, "labels": self.LABELS}
         self.configuration = Configuration([("test", asked)])
-        self._settings("tokenizer")
-        manifest.write(
-            folder / "tokenizer", read_settings(folder / "tokenizer.json", TokenizerSettings), ["tokenizer.json"]
-        )
+        self.write_manifest("tokenizer", "eng", "tokenizer", ["tokenizer.json"])
         for i, language in enumerate(self.languages):
             self.corpus(language, 10 * i)
-        shards = {"tokenizer": "tokenizer"}
-        for language in self.languages:
-            self.stage(
-                "shards", f"shards/{language}", shards | {"corpus": f"corpora/{language}"}, "--language", language
-            )
+            made_from = {"tokenizer": ["tokenizer"], "corpus": [f"corpora/{language}"]}
+            self.stage("shards", f"shards/{language}", made_from, languages=[language])
 
-    def _settings(self, stage: str, **more) -> None:
-        settings = settings_of(self.configuration, "eng", stage)
-        write_json(self.folder / f"{stage}.json", settings | {"name": "test", "languages": self.languages} | more)
+    def write_manifest(self, stage: str, language: str, folder: str, files: list[str], **figures) -> None:
+        """Write the manifest of a result that no stage made."""
+        about = any_settings(stage)
+        about.raw = settings_of(self.configuration, language, stage)
+        manifest.write(self.folder / folder, about, files, figures=figures)
 
     def rows(self, split: str, language: str, seed: int) -> list[dict]:
         """Its rows; in the validation texts of `eng`, one is too long, and two are of a trade that no training text has."""
@@ -98,23 +94,24 @@ class Labelled(LabelledData):
         for split in ("train", "validation"):
             rows = self.rows(split, language, seed + len(split))
             pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}.parquet")
-        self._settings("corpus", languages=[language])
-        settings = read_settings(self.folder / "corpus.json", CorpusSettings)
-        figures = {
-            "documents": {"train": 240},
-            "bytes": {"train": 9000},
-            "words": {"train": 1500},
-            "sources": ["a.csv"],
-            "hub": None,
-        }
-        manifest.write(folder, settings, ["train.parquet", "validation.parquet"], figures=figures)
+        figures = {"documents": {"train": 240}, "bytes": {"train": 9000}, "words": {"train": 1500}, "hub": None}
+        files = ["train.parquet", "validation.parquet"]
+        self.write_manifest("corpus", language, f"corpora/{language}", files, sources=["a.csv"], **figures)
 
-    def stage(self, stage: str, out: str, folders: dict, *more: str, **settings) -> Path:
-        """Run a stage."""
-        self._settings(stage, **settings)
-        options = self.options(settings=f"{stage}.json", out=out, **folders)
-        run_module(f"babelmill.{stage}", *options, *more, check=True)
-        return self.folder / out
+    def stage(self, stage: str, out: str, made_from: dict[str, list[str]], **settings) -> None:
+        """Run a stage, whose result is shown as `out`."""
+        result = STAGES[stage].path_of(Path(out).name)
+        asked = settings_of(self.configuration, "eng", stage if stage != "shards" else "shards.eng")
+        fields = {key: value for key, value in asked.items() if key not in ("stage", "version", "made_from", "keys")}
+        fields |= {"languages": self.languages} | settings
+        run_module(
+            f"babelmill.{stage}",
+            write_job(self.folder, stage, result.name, made_from, **fields),
+            cwd=self.folder,
+            check=True,
+        )
+        if result != Path(out):
+            show_as(self.folder / out, self.folder / result)
 
     def all(self) -> None:
         """Train, export, evaluate, convert."""
@@ -123,18 +120,18 @@ class Labelled(LabelledData):
         self.settings(self.SMALL, labels=self.LABELS, optimizer="adamw", learning_rate=1e-2, **steps)
         self.run_settings(micro_batch_tokens=640, checkpoint_every=1000, validate_every=50)
         self.train()
-        made = {"model": "model", "tokenizer": "tokenizer"}
-        self.stage("export", "export", made | {"shards": each["shards"]}, "--checkpoints", str(self.folder))
+        export(self)
         (self.folder / "codes.csv").write_text("".join(f"{code},{name}\n" for code, name in NAMES.items()))
         # A list for the evaluation alone, so that it names a code that the model does not know.
         labels = self.LABELS | {"codes": str(self.folder / "codes.csv")}
-        self.stage("evaluate", "evaluation", {"export": "export"} | each, labels=labels)
-        given = {"export": "export", "evaluation": "evaluation", "corpora": each["corpora"]}
+        self.stage("evaluate", "evaluation", {"export": ["export"]} | each, labels=labels)
+        made_from = {"export": ["export"], "evaluation": ["evaluation"], "train": [f"results/train/{self.name}"]}
+        made_from |= {"tokenizer": ["tokenizer"], "corpora": each["corpora"]}
         table = {
             code: {"name": name, "tag": code, "script": "Latn"}
             for code, name in (("eng", "English"), ("deu", "German"))
         }
-        self.stage("convert", "converted", given | made, language_table=table)
+        self.stage("convert", "converted/test", made_from, name="test", language_table=table)
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +208,7 @@ def test_the_numbers_are_those_of_the_folder(made, evaluation):
 
 
 def test_the_card_says_the_numbers(made, evaluation):
-    text = (made.folder / "converted/README.md").read_text()
+    text = (made.folder / "converted/test/README.md").read_text()
     _, front, body = text.split("---\n", 2)
     front = yaml.safe_load(front)
     assert front["pipeline_tag"] == "text-classification" and "text-classification" in front["tags"]
@@ -241,12 +238,12 @@ def test_the_card_says_the_numbers(made, evaluation):
     ):
         assert sentence in body, sentence
     assert "| `eng` |" not in body and "GPT-BERT" not in body and "fill-mask" not in body
-    assert (made.folder / "converted/reliability.png").read_bytes().startswith(b"\x89PNG")
+    assert (made.folder / "converted/test/reliability.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_code_of_the_card_does_what_it_says(made, evaluation, capsys):
     """As it stands, with the path of the folder in place of the name."""
-    folder = made.folder / "converted"
+    folder = made.folder / "converted/test"
     blocks = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     assert len(blocks) == 2
     for block in blocks:
@@ -265,7 +262,7 @@ def asked(made, path: Path, rows: list[list[str]], **wanted) -> tuple[list[dict[
         csv.writer(file).writerows([["text", "context"], *rows])
     table, columns = Table(path.with_suffix(".in.csv")), TextColumns("text", "context")
     with held(path.with_suffix("")):
-        folder = made.folder / "converted"
+        folder = made.folder / "converted/test"
         figures = predict(folder, table, columns, path, path.with_suffix(""), {}, Wanted(method="linear", **wanted))
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file)), figures
@@ -284,7 +281,7 @@ def test_a_table_is_predicted_as_the_evaluation_found_best(made, evaluation, tmp
     true = [{*filter(None, row["labels"])} for row in rows]
     right, of = sum(len(a & b) for a, b in zip(given, true, strict=True)), sum(map(len, (*given, *true)))
     assert 2 * right / of == pytest.approx(best["f1"])
-    config = read_json(made.folder / "converted/config.json")
+    config = read_json(made.folder / "converted/test/config.json")
     assert config["labels"]["threshold"] == best["value"] != 0.5 and "threshold" not in read_json(
         made.folder / "export/config.json"
     )
@@ -293,13 +290,13 @@ def test_a_table_is_predicted_as_the_evaluation_found_best(made, evaluation, tmp
     every, _ = asked(made, tmp_path / "all.csv", [[row["text"], row["context"]] for row in rows], threshold=0)
     assert all(row["code_2"] and row["name_2"] for row in every)
 
-    model = transformers.AutoModel.from_pretrained(made.folder / "converted", trust_remote_code=True)
+    model = transformers.AutoModel.from_pretrained(made.folder / "converted/test", trust_remote_code=True)
     assert model.threshold == best["value"]
     ids = torch.tensor([[2, 80, 81, 3]])
     for model.threshold, count in ((0.0, 2), (1.0, 1)):
         (one,) = model.predict(ids, torch.ones_like(ids), top=1, method="linear")
         assert len(one.codes) == count and len(one.likeliest) == 1, "top cuts no codes"
-    text = (made.folder / "converted/README.md").read_text()
+    text = (made.folder / "converted/test/README.md").read_text()
     assert (
         f"with a threshold of {best['value']:.3f}. This is the `threshold`" in text
         and "The decoder's probability of a code is" in text
@@ -316,21 +313,20 @@ def test_text_is_cleaned_as_that_of_the_training(made, tmp_path):
     assert figures["texts"] == 2 and figures["rows"] == 6, "a text with a context, and without"
     values = [[*row.values()][2:] for row in found]
     assert values[0] == values[2] == values[3] == values[5] and values[1] == values[4]
-    assert 'unicodedata.normalize("NFC", text)' in (made.folder / "converted/README.md").read_text()
+    assert 'unicodedata.normalize("NFC", text)' in (made.folder / "converted/test/README.md").read_text()
 
 
 def test_what_show_and_a_run_say(made, evaluation, monkeypatch):
     exact = evaluation["variants"]["ema"]["exact"]
-    output = show.figures(made.folder / "converted")
+    output = show.figures(made.folder / "converted/test")
     assert f"exact {exact['value']:.3f} ± {exact['standard_error']:.3f}" in output
     assert "all 120 validation texts with a code" in output and "always the most frequent code exact 0." in output
     assert scores(evaluation, made.folder / "export").startswith(f"{exact['value']:.3f} ± ")
     monkeypatch.chdir(made.folder)
-    (made.folder / "converted/test").symlink_to(".")
     assert re.search(r"parameters +share +where\ntest ", "\n".join(table(["test"])))
     with pytest.raises(UserError, match="a label model cannot fill masks"):
         show.run(
             argparse.Namespace(
-                folder=made.folder / "converted", masked="a <mask>", held_out=None, prompt=None, steps=None
+                folder=made.folder / "converted/test", masked="a <mask>", held_out=None, prompt=None, steps=None
             )
         )

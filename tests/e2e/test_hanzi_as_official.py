@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-from babelmill.config.stage_settings import ScoreSettings
 
 from babelmill import suite as suite_stage
 from babelmill.commands.progress.made_by_hand import made_by_hand
@@ -14,7 +13,9 @@ from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.core.yaml_file import read_yaml
+from babelmill.graph import Graph
 from babelmill.score import score
+from babelmill.stages import ScoreStage
 from babelmill.suites.challenge import files, leaderboard
 from babelmill.suites.challenge.scored import Scored
 from babelmill.suites.scoring_model import ScoringModel
@@ -53,10 +54,10 @@ def test_the_upload_is_that_of_the_official_code(kind, tmp_path, monkeypatch):
     configuration = Configuration([("config.yaml", {"suites": suites})])
     folder, mine = model(tmp_path / kind, kind), {}
     for name in suites:
-        items = made_by_hand(configuration, "suite", suite_stage.run, "zho", name)
-        values = {"stage": "score", "name": kind, "languages": ["zho"], "suite": name, "covered": ["zho"]}
+        items = made_by_hand(Graph(configuration), "suite", suite_stage.run, "zho", name)
+        values = {"languages": ["zho"], "suite": name, "covered": ["zho"]}
         how = how_scored(configuration.suite(name))
-        settings = ScoreSettings(**values, methods=["causal"], snapshots=kind == "gpt2", **how)
+        settings = ScoreStage(**values, methods=["causal"], snapshots=kind == "gpt2", **how)
         out = tmp_path / "scores" / kind / name
         score(ScoringModel(folder, {}), [items], settings, tmp_path / "partial", out, [items])
         mine[name] = Scored(out, RULES.tasks[name], "zho", "causal")

@@ -12,10 +12,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from babelmill.commands import show
-from babelmill.commands.estimates import jobs_of, text_of
+from babelmill.commands.estimates import text_of
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import read_json
+from babelmill.graph import Graph
 from babelmill.tokens.shard_file import ShardFile
 from conftest import ROOT, SMALL, WORDS, Workspace
 from e2e.test_tune import OWN, write_rows
@@ -68,8 +69,8 @@ def rows_of(shard: ShardFile, length: int) -> list[Row]:
 @torch.inference_mode()
 def test_scores_are_of_responses_given_their_prompts(made):
     """Against a computation of one document part at a time, with transformers."""
-    evaluation = read_json(made.path / "results/evaluations/eng/evaluation.json")
-    shard = ShardFile.open(made.path / "results/shards/eng/eng/validation.safetensors")
+    evaluation = read_json(made.path / "results/of/eng/evaluate/evaluation.json")
+    shard = ShardFile.open(made.path / "results/of/eng/shards/validation.safetensors")
     lengths, prompts = shard.offsets[1:] - shard.offsets[:-1], shard.responses - shard.offsets[:-1] - 1
     assert lengths.max() > LENGTH > lengths.min() and 0 < (prompts > 0).sum() < len(prompts)
     rows = pairs(made, "validation")
@@ -89,12 +90,12 @@ def test_scores_are_of_responses_given_their_prompts(made):
 
 
 def pairs(made: Workspace, split: str) -> list[tuple[str, str]]:
-    table = pq.read_table(made.path / f"results/corpora/eng/{split}.parquet")
+    table = pq.read_table(made.path / f"results/of/eng/corpus/{split}.parquet")
     return list(zip(table["prompt"].to_pylist(), table["text"].to_pylist(), strict=True))
 
 
 def test_training_learns_responses_alone(made):
-    figures = manifest.read(made.path / "results/corpora/eng")["figures"]
+    figures = manifest.read(made.path / "results/of/eng/corpus")["figures"]
     assert figures["dropped"] == {"empty": 1}
     assert sum(figures["with_prompt"].values()) == 140 and sum(figures["documents"].values()) == 160
     assert all(line["loss"] > 0 for line in made.metrics("eng"))
@@ -105,11 +106,10 @@ def test_show_and_plan_know_of_prompts(made, monkeypatch):
     assert re.search(
         r"\(only the response of the \d+ with a prompt\) \(a unigram model", show.figures(Path("converted/eng"))
     )
-    figures = manifest.read("results/shards/eng/eng")["figures"]
+    figures = manifest.read("results/of/eng/shards")["figures"]
     tokens, prompts = (figures[name]["train"] for name in ("tokens", "prompt_tokens"))
     assert 0 < prompts < tokens
-    configuration = Configuration([("test", SETTINGS)])
-    found = text_of(configuration, "eng", jobs_of(configuration, "eng"))
+    found = text_of(Graph(Configuration([("test", SETTINGS)])), "eng")
     assert (found.tokens, found.source) == (tokens, "shards")
 
 

@@ -20,11 +20,12 @@ pytestmark = pytest.mark.slow
 TOKEN = "hf_CanaryThatMustStandNowhere4711"
 NAME = "models/ada/babybabellm-gptbert-eng"
 RECEIPT = "published/eng.json"
+SETTINGS = "results/settings/publish/eng.json"
 LARGE = {"model.safetensors", "model.main.safetensors"}
 # Waiting between attempts is not what is tested.
 PROGRAM = (
-    "import sys; from babelmill import publish; from babelmill.hub import client; client.WAITS = (0, 0, 0, 0);"
-    " sys.exit(publish.main())"
+    "import runpy; from babelmill.hub import client; client.WAITS = (0, 0, 0, 0);"
+    " runpy.run_module('babelmill.publish', run_name='__main__')"
 )
 
 
@@ -57,8 +58,7 @@ class Publisher(Workspace):
 
     def stage(self):
         """The stage by hand, without Snakemake and without waiting; the last line of its log."""
-        arguments = ["--settings", "results/settings/eng/publish.json", "--folder", "converted/eng", "--out", RECEIPT]
-        done = self.python("-c", PROGRAM, *arguments)
+        done = self.python("-c", PROGRAM, SETTINGS)
         assert "Traceback" not in done.stderr and TOKEN not in done.stdout + done.stderr
         return done.returncode, done.stderr.splitlines()[-1]
 
@@ -94,11 +94,8 @@ def test_a_full_disk_loses_only_the_receipt(hub, work):
     """The repository has its commit; the next run finds it and writes the receipt."""
     work.snakemake(RECEIPT, "--dry-run")  # writes the settings
     work.python("-m", "babelmill.publish", "--help")  # compiles it: the limited process would leave a cut .pyc
-    arguments = ["--settings", "results/settings/eng/publish.json", "--folder", "converted/eng", "--out", RECEIPT]
-    done = run_limited("babelmill.publish", *arguments, size=800, cwd=work.path)
-    assert (
-        done.returncode == 1 and "error: a file got larger than allowed while writing" in done.stderr.splitlines()[-1]
-    )
+    done = run_limited("babelmill.publish", SETTINGS, size=800, cwd=work.path)
+    assert done.returncode == 1 and "cannot be written: File too large" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr and not list((work.path / "published").iterdir())
     assert work.publish()["commit"] and len(hub.repositories[NAME].history) == 1
 
@@ -113,7 +110,7 @@ def test_one_commit_a_receipt_and_nothing_twice(hub, work):
     assert set(receipt["files"]) == set(work.folder())
     for name, digest in receipt["files"].items():
         assert digest == sha256(work.path / "converted/eng" / name)
-    assert receipt["upstream"] == {"converted/eng": receipt["files"]["manifest.json"]}
+    assert receipt["upstream"] == {"converted/eng": manifest.digest(work.path / "converted/eng")}
     assert receipt["repository"] == "ada/babybabellm-gptbert-eng"
     assert receipt["commit"] == repository.history[0]["commit"]
     assert work.would_run(targets=[RECEIPT]) == set()
@@ -306,7 +303,7 @@ def test_what_is_lacking_is_said_before_anything_runs(hub, tmp_path, monkeypatch
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("error: ")]
     assert len(lines) == 1 and words in lines[0], done.stdout + done.stderr
     assert TOKEN[9:] not in done.stdout + done.stderr
-    assert not (fresh.path / "results/corpora").exists() and hub.log == []
+    assert not (fresh.path / "results/corpus").exists() and hub.log == []
 
 
 def test_without_a_token_everything_else_runs(hub, work, monkeypatch):
@@ -351,8 +348,5 @@ def test_a_folder_is_published_by_hand(hub, work):
         "config: has no manifest.json; publish a folder of the workflow"
         in work.python(*command[:3], "config", *command[4:]).stderr
     )
-    text = work.path / "results/corpora/eng"
-    text.mkdir(parents=True, exist_ok=True)
-    manifest.write(text, manifest.StageRequest("corpus", "eng", {}), [])
-    refused = work.python(*command[:3], "results/corpora/eng", *command[4:]).stderr
+    refused = work.python(*command[:3], "results/of/eng/corpus", *command[4:]).stderr
     assert "has the results of the stage corpus, not a converted model; publish converted/{model}" in refused

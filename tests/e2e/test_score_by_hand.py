@@ -17,6 +17,7 @@ from babelmill.runtime.run_lock import Lock
 from helpers.hub.hub_data import SENTENCES
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_module
+from helpers.stages import any_settings
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ def plain(kind: str, text: str) -> float:
 def test_models_of_transformers(capsys, kind, method):
     assert main(["score", str(foreign(kind)), "--suite", "mine"]) == 0
     assert capsys.readouterr().out == f"scores/{kind}/mine\n"
-    assert not Path("results").exists(), "it is the workflow's"
+    assert not Path("results/score").exists(), "it is the workflow's"
     rows = pq.read_table(f"scores/{kind}/mine/pairs.parquet").to_pylist()
     for row in rows:
         for key in ("good", "bad"):
@@ -128,7 +129,7 @@ def test_the_scores_of_another_folder_are_not_written_over():
     snapshot = Path("exports/eng/snapshots/chck_1M")
     assert name_of(snapshot) == "eng--chck_1M" and name_of(Path("converted/eng")) == "eng"
     out = Path("scores/eng/mine")
-    manifest.write(out, manifest.StageRequest("score", "eng", {}), [], figures={"model": {"folder": "converted/eng"}})
+    manifest.write(out, any_settings("score"), [], figures={"model": {"folder": "converted/eng"}})
     refuse_others(out, {"folder": "converted/eng"})
     with pytest.raises(UserError, match="holds the scores of converted/eng"):
         refuse_others(out, {"folder": "elsewhere/eng"})

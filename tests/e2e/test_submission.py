@@ -34,28 +34,19 @@ CONTEXTS = """{"domain": "water", "c1": "The wizards boil it.", "c2": "The wizar
 BASICS = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", "paradigm": "paradigm"}
 ELSE = {"files": ["contexts.jsonl"], "language": "eng", "kind": "choices", "paradigm": "domain"}
 ELSE |= {"prompt": ["{c1}", "{c2}"], "options": [" {t}", " {t}"], "scored": "completion", "ties": "first"}
+TEXT = {"language": "eng", "name": "tiny", "corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2}}
 CHALLENGE = {
-    "title": "Tiny challenge",
-    "track": "strict-small",
+    "languages": ["tiny_text"],
     "submission": "tiny",
-    "words": 3000,
-    "epochs": 10,
-    "text": 3000,
-    "languages": {
-        "tiny_text": {
-            "language": "eng",
-            "name": "tiny",
-            "corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2},
-        }
-    },
-    "settings": {
-        "train": {"words": 3000, "max_steps": None},
-        "run": {"snapshots": POINTS},
-        "evaluation": {"suites": ["basics", "contexts"], "snapshot_suites": ["basics"]},
-    },
+    "train": {"words": 3000, "max_steps": None},
+    "run": {"snapshots": POINTS},
+    "evaluation": {"suites": ["basics", "contexts"], "snapshot_suites": ["basics"]},
 }
 TASK = {"suite": "basics", "sizes": SIZES}
 RULES = {
+    "title": "Tiny challenge",
+    "track": "strict-small",
+    "words": 3000,
     "state": "the state of the test",
     "form": "strict",
     "checkpoints": POINTS,
@@ -78,8 +69,10 @@ COLLATED = "submissions/mine/all_full_preds_and_fast_scores_{backend}.json"
 def checkout(workspace, tmp_path) -> Checkout:
     """The project with a tiny challenge, and the results of another model."""
     made = Checkout(tmp_path / "checkout", workspace.path)
-    for folder, values in (("challenges", CHALLENGE), ("submissions", RULES)):
-        (made.path / f"config/{folder}/tiny.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    for folder, values in (("presets", CHALLENGE), ("submissions", RULES)):
+        (made.path / f"config/{folder}/{'tiny_challenge' if folder == 'presets' else 'tiny'}.yaml").write_text(
+            yaml.safe_dump(values, sort_keys=False)
+        )
     (made.results / "pairs.tsv").write_text(PAIRS)
     (made.results / "contexts.jsonl").write_text(CONTEXTS)
     made.configure(configured())
@@ -87,9 +80,14 @@ def checkout(workspace, tmp_path) -> Checkout:
 
 
 def configured(**evaluation) -> dict:
-    entry = {"challenge": "tiny", "publish": {"username": "lab"}, "evaluation": evaluation}
-    values = SMALL | {"targets": ["mine"], "models": {"mine": entry}, "suites": {"basics": BASICS, "contexts": ELSE}}
-    return values | {"train": SMALL["train"] | {"global_batch_tokens": 1024}}
+    entry = {"preset": ["tiny", "tiny_challenge"], "publish": {"username": "lab"}, "evaluation": evaluation}
+    values = SMALL | {
+        "languages": SMALL["languages"] | {"tiny_text": TEXT},
+        "targets": ["mine"],
+        "models": {"mine": entry},
+        "suites": {"basics": BASICS, "contexts": ELSE},
+    }
+    return values | {"train": SMALL["train"] | {"global_batch_tokens": 1024, "max_steps": None}}
 
 
 def test_from_text_to_the_challenge(checkout, hub):
@@ -103,7 +101,7 @@ def test_from_text_to_the_challenge(checkout, hub):
     checkout.snakemake("submissions/mine.json")
     summary = read_json(root / "submissions/mine.json")
     found, path = summary["figures"], root / COLLATED.format(backend="causal")
-    scores = read_json(root / "results/scores/mine/basics/scores.json")
+    scores = read_json(root / "results/of/mine/score/basics/scores.json")
     causal = scores["languages"]["tiny_text"]["methods"]["causal"]
     content = json.loads(path.read_text())
     assert [*content] == ["basics", "contexts", "more", "glue", "fast_eval_results"]
@@ -142,10 +140,10 @@ def test_from_text_to_the_challenge(checkout, hub):
     checkout.configure(configured(pairs=1))
     assert f"mine: {planted}" not in checkout.babelmill("status", "mine"), "this score would be made again"
     checkout.configure(configured())
-    overlap = root / "results/scores/mine/basics/overlap.json"
+    overlap = (root / "results/of/mine/score/basics").resolve() / "overlap.json"
     before = overlap.read_text()
     overlap.write_text(before.replace("wizards", "wizzard"))
-    assert f"mine: {overlap.relative_to(root)}: damaged" in checkout.babelmill("status", "mine")
+    assert f"mine: {overlap.relative_to(root.resolve())}: damaged" in checkout.babelmill("status", "mine")
     overlap.write_text(before)
     checkout.babelmill("report", "mine")
     page = (root / "reports/mine.html").read_text()
@@ -177,14 +175,14 @@ def test_from_text_to_the_challenge(checkout, hub):
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        ({"languages": ["eng"]}, r"model mine takes part in no challenge: .*; set models\.mine\.challenge, such as"),
+        ({"languages": ["eng"]}, r"model mine has no `submission`, as presets such as babylm_strict_small have it"),
         (
-            {"challenge": "babylm_multilingual", "train": {"objective": "masked"}},
-            "train.objective: model mine has no score by the backend causal, which the challenge takes; its methods of",
+            {"preset": ["auto", "babylm_multilingual"], "train": {"objective": "masked"}},
+            "train.objective of model mine: BabyLM 2026 multilingual takes scores that are causal",
         ),
         (
-            {"challenge": "babylm_strict", "train": {"objective": "causal"}, "evaluation": {"backend": "mlm"}},
-            "evaluation.backend: model mine has no score by the backend mlm, which the challenge takes; its methods of",
+            {"preset": ["auto", "babylm_strict"], "train": {"objective": "causal"}, "evaluation": {"backend": "mlm"}},
+            "evaluation.backend of model mine: BabyLM 2026 strict takes scores that are causal or mlm",
         ),
     ],
 )
@@ -193,4 +191,4 @@ def test_a_model_that_has_nothing_to_submit_is_refused_before_anything_runs(fold
     configuration = Configuration([("config/config.yaml", values)])
     with pytest.raises(UserError, match=line):
         STAGES["submission"].refuse(configuration, "mine", "")
-    assert not STAGES["submission"].applies(configuration, "mine"), "the model itself is made as any other"
+    assert STAGES["submission"].parts(configuration, "mine") == [], "the model itself is made as any other"

@@ -24,7 +24,7 @@ def train(data: Data, flags: str) -> str:
     processor = data.folder / "cpuinfo"
     processor.write_text(f"flags : {flags}\n")
     code = f"import pathlib; from babelmill.runtime import cost; cost.CPU_INFO = pathlib.Path({str(processor)!r}); "
-    return run_python("-c", code + START, *data.command(), check=True).stderr
+    return run_python("-c", code + START, *data.command(), cwd=data.folder, check=True).stderr
 
 
 def recorded(data: Data) -> list[str]:
@@ -44,7 +44,7 @@ def test_a_run_keeps_the_precision_in_which_it_began(data):
 
     for path in run.glob("step-00000012.*"):
         path.unlink()
-    shutil.rmtree(data.folder / "model")
+    shutil.rmtree(data.result)
     output = train(data, SLOW)
     assert "going on after step 8" in output and "precision   bf16" in output
     assert "this run stays in bf16, in which it began; a new one would be in fp32 here" in output
@@ -68,7 +68,7 @@ def test_the_card_names_what_ran(workspace):
     workspace.snakemake("converted/eng")
     folder = Path(workspace.path, "converted/eng")
     here = precision_of("auto", fast_in_bf16(torch.device("cuda" if torch.cuda.is_available() else "cpu")))
-    trained = manifest.read(workspace.path / "results/models/eng")
+    trained = manifest.read(workspace.path / "results/of/eng/train")
     assert (trained["settings"]["train"]["precision"], trained["figures"]["precision"]) == ("auto", here)
     assert f"| `train.precision` | {here} |" in (folder / "README.md").read_text()
     assert manifest.read(folder)["figures"]["precision"] == here

@@ -40,7 +40,7 @@ def test_a_signal_while_the_processes_start(data):
         process.send_signal(signal.SIGTERM)
         output = process.communicate()[1]
         assert process.returncode == 75 and "Traceback" not in output, output
-        trained = list(data.folder.glob("checkpoints/*/step-*"))
+        trained = list(data.checkpoints.glob("*/step-*"))
 
 
 def test_a_process_that_is_killed_while_it_leaves_is_a_failure(data):
@@ -99,7 +99,7 @@ def test_others_on_two_processes_then_one(data, train):
     """With another optimizer, and another model. Of three, one is killed; the next two are asked to leave."""
     data.settings(**UNDISTURBED, **train)
     data.train("calm")
-    shutil.rmtreedata.checkpoints
+    shutil.rmtree(data.checkpoints)
     process = data.start("model", 3, hold="vote 13")
     wait_for_step(data, 12, process)
     max(psutil.Process(process.pid).children(), key=lambda worker: worker.environ()["RANK"]).kill()
@@ -122,15 +122,14 @@ def test_two_machines_without_slurm(data, finished, free_port):
     def machines(environment: dict[str, str]) -> list[Program]:
         torchrun = ["-m", "torch.distributed.run", *options]
         train = ["-m", "--", *data.command("model", 2, "--threads", "1")]
-        where = {"environment": os.environ | environment, "session": True}
+        where = {"environment": os.environ | environment, "session": True, "cwd": data.folder}
         return [Program(*torchrun, f"--node-rank={rank}", *train, **where) for rank in range(2)]
 
     first, second = machines({held.VARIABLE: "vote 13"})
     wait_for_step(data, 12, first)
     os.killpg(second.pid, signal.SIGKILL)
-    for worker in psutil.process_iter(["cmdline", "environ"]):  # torchrun's workers have sessions of their own
-        ours = str(data.folder) in " ".join(worker.info["cmdline"] or [])
-        if ours and (worker.info["environ"] or {}).get("RANK") == "1":
+    for worker in psutil.process_iter(["cwd", "environ"]):  # torchrun's workers have sessions of their own
+        if worker.info["cwd"] == str(data.folder) and (worker.info["environ"] or {}).get("RANK") == "1":
             worker.kill()
     data.go_on()
     output = first.communicate()[1]

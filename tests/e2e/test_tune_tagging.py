@@ -17,6 +17,7 @@ from babelmill.suites.challenge.tuned import Tuned, tags
 from babelmill.tasks.resplit import resplit
 from conftest import SMALL
 from helpers.results.fields import undocumented
+from helpers.stages import job_like
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def test_parts_of_speech(words):
     """What can be learnt is learnt: scores, one prediction per word, card, report; the weights that are kept load."""
     words.configure(configured("mine", keep_tuned=True))
     words.snakemake("reports/eng.html")
-    folder = words.path / "results/tuned/eng/mine/1"
+    folder = words.path / "results/of/eng/tune/mine.1"
     eng, rows = read_json(folder / "scores.json")["languages"]["eng"], pq.read_table(folder / "predictions.parquet")
     assert not undocumented(folder / "scores.json", "scores.json of a task")
     expected = [(tag, number) for number, each in enumerate(sentences(40, 2)) for _, tag in each]
@@ -71,7 +72,7 @@ def test_parts_of_speech(words):
     for column in ("label", "prediction"):
         assert [*zip(rows[column].to_pylist(), rows["sentence"].to_pylist(), strict=True)] == expected
     assert key_figures("tune", folder) == "accuracy: eng 100.0"
-    shown = key_figures("task", words.path / "results/tasks/mine/eng")
+    shown = key_figures("task", words.path / "results/of/eng/task/mine.eng")
     assert shown == "96 sentences to learn from, 40 to test, 4 classes"
     card = (words.path / "converted/eng/README.md").read_text()
     assert "| mine | English | sound" in card and f"100.0 (100.0 to 100.0), 1 seed, n = {len(expected)} |" in card
@@ -92,15 +93,15 @@ def test_names_and_words_that_are_cut_off(words):
         (words.path / f"{name}.txt").write_text(f"-DOCSTART- x O\n\n{text}\n")
     own = {"train": ["train.txt"], "test": ["test.txt"], "label": 3, "metric": "span_f1"}
     words.configure(configured("mine", own=own))
-    words.snakemake("results/tuned/eng/mine/1/scores.json")
-    eng = read_json(words.path / "results/tuned/eng/mine/1/scores.json")["languages"]["eng"]
+    words.snakemake("converted/eng", "--until", "tune")
+    eng = read_json(words.path / "results/of/eng/tune/mine.1/scores.json")["languages"]["eng"]
     assert eng["score"] == eng["metrics"]["span_f1"]["score"] == 1.0 and eng["metrics"]["accuracy"]["n"] > eng["n"]
     tuning = {"epochs": 1, "batch": 16, "learning_rate": 1e-9, "longest": 8}
     words.configure(configured("mine", own=own | {"metric": "accuracy", "tuning": tuning}))
     log = words.snakemake("converted/eng").stdout
-    eng = read_json(words.path / "results/tuned/eng/mine/1/scores.json")["languages"]["eng"]
+    eng = read_json(words.path / "results/of/eng/tune/mine.1/scores.json")["languages"]["eng"]
     missing = eng["metrics"]["accuracy"]["without_prediction"]
-    rows = pq.read_table(words.path / "results/tuned/eng/mine/1/predictions.parquet")
+    rows = pq.read_table(words.path / "results/of/eng/tune/mine.1/predictions.parquet")
     assert eng["cut"] > 0 and rows["prediction"].null_count == rows["probability"].null_count == missing > 0
     if eng["majority"]:
         assert f'majority class "{eng["majority"]["class"]}"' in (words.path / "converted/eng/README.md").read_text()
@@ -114,12 +115,10 @@ def test_noise_stays_at_chance_and_a_killed_job_goes_on(words):
     write_conllu(words.path / "train.conllu", sentences(96, 1, learnable=False))
     write_conllu(words.path / "test.conllu", sentences(120, 2, learnable=False))
     words.configure(configured("mine", own={"tuning": TUNING | {"epochs": 3}}))
-    words.snakemake("results/tuned/eng/mine/1/scores.json")
-    folder = words.path / "results/tuned/eng/mine/1"
+    words.snakemake("converted/eng", "--until", "tune")
+    folder = words.path / "results/of/eng/tune/mine.1"
     assert read_json(folder / "scores.json")["languages"]["eng"]["score"] < 0.4  # two of seven words for a tag at most
-    command = ["-m", "babelmill.tune", "--settings", "results/settings/eng/tune.mine.1.json"]
-    command += ["--export", "results/exports/eng", "--tasks", "results/tasks/mine/eng"]
-    command += ["--checkpoints", "checkpoints", "--out", "again"]
+    command = job_like(words.path, "results/of/eng/tune/mine.1")
     process = subprocess.Popen([sys.executable, *command], cwd=words.path, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     for line in process.stderr:
@@ -130,7 +129,9 @@ def test_noise_stays_at_chance_and_a_killed_job_goes_on(words):
     assert process.wait() == 75 and "received SIGTERM: left after step" in rest
     done = words.python(*command)
     assert done.returncode == 0 and "going on after step" in done.stderr
-    assert (words.path / "again/predictions.parquet").read_bytes() == (folder / "predictions.parquet").read_bytes()
+    assert (words.path / "results/tune/again/predictions.parquet").read_bytes() == (
+        folder / "predictions.parquet"
+    ).read_bytes()
 
 
 def test_one_model_for_all_languages(words):
@@ -156,12 +157,14 @@ def test_one_model_for_all_languages(words):
     values["models"]["both"] = both
     words.configure(values)
     words.snakemake("converted/both")
-    folder = words.path / "results/tuned/both/mine/1"
+    folder = words.path / "results/of/both/tune/mine.1"
     scores = read_json(folder / "scores.json")["languages"]
     assert {*scores} == {"eng", "deu"} and all(each["score"] == 1.0 for each in scores.values())
     assert scores["eng"]["scores_of_epochs"] == scores["deu"]["scores_of_epochs"], "there is one training"
     assert scores["eng"]["rows"] | {"scored": 0, "test": 0} == scores["deu"]["rows"] | {"scored": 0, "test": 0}
-    shares = [read_json(words.path / f"results/tasks/mine/{code}/manifest.json")["figures"] for code in ("eng", "deu")]
+    shares = [
+        read_json(words.path / f"results/of/both/task/mine.{code}/manifest.json")["figures"] for code in ("eng", "deu")
+    ]
     assert [each["rows"] for each in shares] == [
         {"train": 96, "test": 12, "predicted": 12},
         {"train": 80, "test": 10, "predicted": 10},
@@ -179,17 +182,17 @@ def test_one_model_for_all_languages(words):
 def test_bad_tasks_are_one_line(words):
     def refused(own: dict, *told: str) -> None:
         words.configure(configured("mine", own=own))
-        answer = words.snakemake("results/tasks/mine/eng/manifest.json", check=False)
+        answer = words.snakemake("converted/eng", "--until", "task", check=False)
         said = answer.stdout + answer.stderr
         assert answer.returncode and all(each in said for each in told) and "Traceback" not in said, said
 
-    refused({"text": "{form}"}, "a task of the kind tagging has no `text`; remove it, or set another `kind`")
-    refused({"metric": "f1"}, "metric = f1: a task of the kind tagging has accuracy or span_f1")
-    refused({"kind": "classification"}, "train.conllu has words with labels", "set `kind: tagging`")
+    refused({"text": "{form}"}, "tasks.mine.text = '{form}', tasks.mine.kind = 'tagging': null with this kind")
+    refused({"metric": "f1"}, "tasks.mine.metric = 'f1'", "accuracy or span_f1 with tagging")
+    refused({"kind": "classification"}, "train.conllu", "tagging: these files have words with labels")
     refused({"test": ["nine.conllu"]}, "tasks.mine: task file nine.conllu: no such file")
     (words.path / "test.conllu").write_text("# text = a\n\n")
-    refused({}, "tasks.mine.test: test.conllu: no word is in this file")
+    refused({}, "test.conllu: tasks.mine: these files have no sentence")
     (words.path / "test.conllu").write_text("1\tfox\t_\tNOUN\n")
-    refused({}, "test.conllu: the first word has 4 columns, not 10 as in CoNLL-U")
+    refused({}, "test.conllu: line 1 has 4 columns and not the 10 of CoNLL-U")
     write_conllu(words.path / "test.conllu", [[("fox", "PLANT")]])
     refused({}, "mine, eng: the test words have labels that no training word has: PLANT; the classes are ADJ, DET")

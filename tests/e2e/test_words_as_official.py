@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from babelmill.config.stage_settings import ScoreSettings
 
 from babelmill import suite as suite_stage
 from babelmill.cli import main
@@ -16,7 +15,9 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.graph import Graph
 from babelmill.score import score
+from babelmill.stages import ScoreStage
 from babelmill.suites import predictions, sentences
 from babelmill.suites.acquisition import APRIL, JULY, Snapshot, summary, tokens_in_a_sentence
 from babelmill.suites.scoring_model import ScoringModel
@@ -54,16 +55,16 @@ def models(tmp_path_factory):
     return found
 
 
-def settings_for(name: str, *methods: str) -> ScoreSettings:
+def settings_for(name: str, *methods: str) -> ScoreStage:
     suite = Configuration([("config.yaml", CONFIG)]).suite(name)
-    values = {"stage": "score", "name": "eng", "languages": ["eng"], "suite": name, "covered": ["eng"]}
+    values = {"languages": ["eng"], "suite": name, "covered": ["eng"]}
     values |= {"headline": suite.headline, "methods": list(methods), **how_scored(suite)}
-    return ScoreSettings(**values, raw=values)
+    return ScoreStage(**values, raw=values)
 
 
 def scored(folder, name: str, out, *methods: str):
     """The rows of items.parquet and scores.json."""
-    items = [made_by_hand(Configuration([("config.yaml", CONFIG)]), "suite", suite_stage.run, "eng", name)]
+    items = [made_by_hand(Graph(Configuration([("config.yaml", CONFIG)])), "suite", suite_stage.run, "eng", name)]
     score(ScoringModel(folder, {}), items, settings_for(name, *methods), out / "partial", out, [])
     assert not undocumented(out / "scores.json", "scores.json of a suite")
     return pq.read_table(out / "items.parquet"), read_json(out / "scores.json")

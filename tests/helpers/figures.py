@@ -9,13 +9,11 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
 import torch
 import yaml
-from babelmill.config.stage_settings import CorpusSettings, ShardsSettings, TokenizerSettings, TrainSettings
 
 from babelmill import shards, tokenizer
 from babelmill.config.schema import SECTIONS as SCHEMA
@@ -27,6 +25,7 @@ from babelmill.evaluation.validation_text import occurrences, unigram_nats
 from babelmill.model.attention import position_buckets
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime.processes import Processes
+from babelmill.stages import CorpusStage, ShardsStage, Stage, TokenizerStage, TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 from babelmill.training.batches.token_batches import TokenStream
@@ -106,11 +105,10 @@ def write_sources(folder: Path) -> dict[str, list[str]]:
     return {"eng": [str(folder / name) for name in ("a.txt", "b.jsonl.gz", "c.csv")], "deu": [str(folder / "d.txt")]}
 
 
-def run_stage(module, settings, **arguments) -> dict:
+def run_stage(module, settings: Stage, out: Path) -> dict:
     """Run a stage's function with these settings, without a file. Return its manifest's figures."""
-    with mock.patch.object(module, "read_settings", lambda *_: settings):
-        module.run(argparse.Namespace(settings=None, **arguments))
-    return manifest.read(arguments["out"])["figures"]
+    module.run(argparse.Namespace(settings=settings, out=out, threads=1))
+    return manifest.read(out)["figures"]
 
 
 def make_corpora(folder: Path) -> dict[str, dict]:
@@ -126,9 +124,8 @@ def make_corpora(folder: Path) -> dict[str, dict]:
     found = {}
     for name, (language, values) in kinds.items():
         asked = section("corpus", files=sources[language], **values)
-        settings = CorpusSettings(stage="corpus", name=name, corpus=asked, sources={}, byte_premium=1.0)
-        given = {"download": [], "identifier": [], "suites": []}
-        found[name] = run_stage(corpus, settings, out=folder / name, threads=1, **given)
+        settings = CorpusStage(languages=[language], corpus=asked, sources={}, byte_premium=1.0)
+        found[name] = run_stage(corpus, settings, folder / name)
     return found
 
 
@@ -148,12 +145,10 @@ def corpus_figures(folder: Path) -> dict:
 def token_figures(folder: Path) -> dict:
     """Return a tokenizer of two languages, by its digest, what it reports, and the tokens of their shards."""
     make_corpora(folder)
-    values = {"tokenizer": section("tokenizer")}
-    values |= {"mixture": section("mixture"), "source": None, "sources": {}}
-    asked = TokenizerSettings(stage="tokenizer", name="both", languages=LANGUAGES, **values)
+    values = {"tokenizer": section("tokenizer"), "mixture": section("mixture"), "source": None, "sources": {}}
+    corpora = [str(folder / language) for language in LANGUAGES]
     out = folder / "tokenizer"
-    corpora = [folder / language for language in LANGUAGES]
-    found = run_stage(tokenizer, asked, corpora=corpora, out=out, threads=1, source=[])
+    found = run_stage(tokenizer, TokenizerStage(languages=LANGUAGES, made_from={"corpora": corpora}, **values), out)
     loaded = load_tokenizer(out / "tokenizer.json")
     probe = f"The quick <mask> fox's 1984\n\n\tnaïve {LONG_WORD} 水 </s>"
     result = {
@@ -163,9 +158,9 @@ def token_figures(folder: Path) -> dict:
         "ids": encode(loaded, [probe])[0].tolist(),
     }
     for language in LANGUAGES:
-        arguments = {"language": language, "tokenizer": out, "corpus": folder / language, "threads": 1}
-        settings = ShardsSettings(stage="shards", name="both", languages=LANGUAGES, labels=section("labels"))
-        counts = run_stage(shards, settings, out=folder / "shards" / language, **arguments)
+        made_from = {"tokenizer": [str(out)], "corpus": [str(folder / language)]}
+        settings = ShardsStage(languages=[language], made_from=made_from)
+        counts = run_stage(shards, settings, folder / "shards" / language)
         for split in ("train", "validation"):
             shard = ShardFile.open(folder / "shards" / language / f"{split}.safetensors")
             entry = {"digest": digest(shard.tokens), "first": shard.tokens[:16].tolist(), "ends": digest(shard.offsets)}
@@ -360,14 +355,7 @@ def make_trainer(folder: Path, model: dict, train: dict):
     """Return a trainer of two languages, alone on the CPU."""
 
     sections = {"model": section("model", **model), "train": section("train", **train)}
-    settings = TrainSettings(
-        stage="train",
-        name="test",
-        languages=LANGUAGES,
-        mixture=section("mixture"),
-        labels=section("labels"),
-        **sections,
-    )
+    settings = TrainStage(languages=LANGUAGES, mixture=section("mixture"), **sections)
     stream, counts = stream_and_counts(folder)
     validation_stream, validation_counts = stream_and_counts(folder, "validation")
     shape = GPTBertShape(vocab_size=VOCABULARY.size, **settings.model.shape())

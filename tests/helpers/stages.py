@@ -11,26 +11,50 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from babelmill.config import inputs, suites
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import write_json
+from babelmill.core.files import read_json, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.graph import Graph
 from babelmill.stages import STAGES
 
 
 def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str, Any]:
-    """Return the content of a settings file: of a stage, or of a part of it such as "score.blimp"."""
+    """Return the content of a settings file: of a stage, or of a part of it such as "score.blimp" (else the first)."""
     stage, _, part = stage.partition(".")
-    return Graph(configuration).result(stage, name, part).asked
+    for read in (inputs._folder, inputs._snapshot, suites._snapshot):  # the test may have written other files
+        read.cache_clear()
+    return Graph(configuration).result(stage, name, part or STAGES[stage].parts(configuration, name)[0]).asked
 
 
-def write_job(folder: Path, stage: str, name: str, made_from: dict[str, list[str]], **fields) -> str:
+def read_settings(stage: str, configuration: Configuration, name: str = "eng") -> Any:
+    """Return the settings of a stage as a job reads them."""
+    return STAGES[stage].from_content(settings_of(configuration, name, stage), stage)
+
+
+def write_job(folder: Path, stage: str, name: str, made_from: dict[str, list[str]], /, **fields) -> str:
     """Write the settings file of a job that is run in a folder. Return its path there."""
     path = f"results/settings/{stage}/{name}.json"
     about = {"stage": stage, "version": STAGES[stage].version, "made_from": {k: v for k, v in made_from.items() if v}}
     write_json(folder / path, about | fields)
     return path
+
+
+def settings_at(folder: Path, result: str) -> Path:
+    """Return the settings file of a result in a folder, such as "results/of/eng/train"."""
+    path = (folder / result).resolve()
+    return (
+        folder.resolve() / "results/settings" / path.parent.name.replace("converted", "convert") / f"{path.name}.json"
+    )
+
+
+def job_like(folder: Path, result: str, name: str = "again", **made_from: list[str]) -> list[str]:
+    """Write the settings of a result once more, for a job that makes another one, perhaps of others. Return its command."""
+    asked = read_json(settings_at(folder, result))
+    path = f"results/settings/{asked['stage']}/{name}.json"
+    write_json(folder / path, asked | {"made_from": asked["made_from"] | made_from})
+    return ["-m", f"babelmill.{asked['stage']}", path]
 
 
 def show_as(link: Path, result: Path) -> None:

@@ -1,8 +1,9 @@
-"""Build the Triton kernels for GPUs without having one, and print the resources that each build needs."""
+"""Build the Triton kernels for the GPUs that are named, without having one, and print what each build needs."""
 
 import os
 import re
 import subprocess
+import sys
 import tempfile
 
 import triton
@@ -92,7 +93,7 @@ def resources(cubin: bytes) -> tuple[int, int]:
 if __name__ == "__main__":
     for kernel, constants, gpus in [*BUILDS, *SUMS]:
         multiplies, adds = "D" in constants and "GATES" not in constants, (kernel, constants, gpus) in SUMS
-        for gpu in gpus:
+        for gpu in {*gpus} & {*sys.argv[1:]}:
             amd = gpu.startswith("gfx")
             found = built(kernel, constants, gpu)
             code, shared = found.asm["amdgcn" if amd else "ptx"], found.metadata.shared

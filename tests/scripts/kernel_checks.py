@@ -183,6 +183,10 @@ def compare_steps(length: int, adds: type, kind: torch.dtype, most: float, **val
 def check_mixed_step(length: int) -> None:
     """Compare steps of a network that mixes its layers."""
     compare_steps(length, FusedMixing, torch.float32, 1e-5)  # nothing is rounded
+
+
+def check_rounded_step(length: int) -> None:
+    """Compare steps of such a network that computes in bf16, and computes layers again."""
     compare_steps(length, FusedMixing, torch.bfloat16, 0.05, activation_checkpointing=True)
 
 

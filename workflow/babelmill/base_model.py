@@ -23,8 +23,8 @@ import torch
 from babelmill.config.inputs import model_files
 from babelmill.config.model_source import check_shape
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.core import local_sources, manifest, outside, stage_entry
-from babelmill.core.files import UserError, atomic_folder, copy_file, write_json
+from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core.files import UserError, atomic_folder, copy_file, read_object, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.hub import revisions
 from babelmill.hub.files import in_a_folder, licence_of, of_source
@@ -116,7 +116,7 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], kind: ForeignKind, row
 
 def drop_code(path: Path) -> None:
     """Replace a tokenizer's class by transformers' general class for tokenizer.json if its author's code defines it."""
-    if path.is_file() and "auto_map" in (config := outside.read_object(path)):
+    if path.is_file() and "auto_map" in (config := read_object(path)):
         write_json(
             path, {k: v for k, v in config.items() if k != "auto_map"} | {"tokenizer_class": "PreTrainedTokenizerFast"}
         )
@@ -126,7 +126,7 @@ def instructed(names: list[str], tokenizer_config: Path | None, repository: str)
     """Return whether a model was tuned on instructions: it has a chat template, or its name says so."""
     template = "chat_template.jinja" in names
     if tokenizer_config:
-        template |= "chat_template" in outside.read_object(tokenizer_config)
+        template |= "chat_template" in read_object(tokenizer_config)
     return template or bool(re.search(r"[-_](instruct|chat|it)\b", repository, re.IGNORECASE))
 
 
@@ -137,7 +137,7 @@ def run(job: Job[BaseModelStage]) -> None:
     files = in_a_folder(Path(local)) if local else of_source(MODEL, source)
     where = files.where
     log.info("%s", where)
-    config = outside.read_object(require_config(files), f"{where}: config.json")
+    config = read_object(require_config(files), f"{where}: config.json")
     kind = kind_of(config, where)
     check_architecture(settings, kind, config, where)
     chosen = weight_files(files.names, files.json, where)

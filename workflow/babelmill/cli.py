@@ -15,11 +15,9 @@ from typing import Any, TextIO
 
 from babelmill import __version__
 from babelmill.core import bars, escape, manifest
-from babelmill.core.files import UserError
-from babelmill.core.globs import at_home
+from babelmill.core.files import UserError, trouble
 from babelmill.core.places import PACKAGE
 from babelmill.core.stage_entry import configure_logging
-from babelmill.core.trouble import trouble
 
 COMMANDS = {
     "init": "make a folder of your own to run the workflow in",
@@ -124,7 +122,7 @@ def run(arguments: list[str]) -> int:
             args = parser_for(arguments[:1]).parse_args(arguments)
             for name, value in vars(args).items():
                 if isinstance(value, Path):  # a shell expands `--out ~/a`, but not `--out=~/a`
-                    setattr(args, name, Path(at_home(str(value))))
+                    setattr(args, name, Path(os.path.expanduser(str(value))))
             configure_logging(None)
             if args.command != "init":  # which makes a folder elsewhere, and may be called where the wheel was made
                 refuse_another_checkout()

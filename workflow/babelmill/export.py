@@ -31,7 +31,7 @@ from safetensors.torch import load_file
 
 from babelmill.config.schema import Export
 from babelmill.config.snapshots import FOLDER
-from babelmill.core import manifest, modules, stage_entry
+from babelmill.core import escape, manifest, modules, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, write_text
 from babelmill.core.places import PACKAGE
 from babelmill.core.stage_entry import Job
@@ -115,7 +115,10 @@ def built_snapshots(folder: Path, run: Path, inputs: ExportInputs, export: Expor
 
     Their models, with which they are compared, are there only inside this context.
     """
-    kept = Snapshots(run)
+    kept, wanted = Snapshots(run), manifest.read(inputs.model)["figures"].get("snapshots", [])
+    if lost := set(wanted) - kept.kept().keys():
+        remedy = "train again: snakemake -R train"
+        raise UserError(f"{run}: lacks {escape.some(sorted(lost), 3)}, which the training kept; {remedy}")
     one = export.model_copy(update={"variants": ["ema"], "default_variant": "ema"})
     found = {}
     with tempfile.TemporaryDirectory(prefix="babelmill-snapshots-") as place:

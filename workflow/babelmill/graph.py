@@ -9,7 +9,9 @@ nothing else has to be compared: a result is there if its manifest is. Results t
 The rules ask this module, and so do the commands: `babelmill why` shows what a dry run decides.
 """
 
+import contextlib
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -45,12 +47,15 @@ MODELS_OF: dict[Path, list[str]] = {}  # {the path of a result: the models that 
 class Result:
     """The result of one job."""
 
-    def __init__(self, graph: "Graph", stage: type[Stage], name: str, asked: dict[str, Any], part: str = "") -> None:
+    def __init__(
+        self, graph: "Graph", stage: type[Stage], name: str, asked: dict[str, Any], part: str = "", owner: str = ""
+    ) -> None:
         """Describe a result by its stage, its name (label and key, or model and part), and the content of its settings.
 
-        `part`: the language, suite, task or table, if a model has several results of the stage.
+        `part`: the language, suite, task or table, if a model has several results of the stage. `owner`: the first
+        model that has this result.
         """
-        self.stage, self.name, self.asked, self.part = stage, name, asked, part
+        self.stage, self.name, self.asked, self.part, self.owner = stage, name, asked, part, owner
         self.models = MODELS_OF.setdefault(self.path, [])  # those that ask for it
         self._graph = graph
 
@@ -76,7 +81,7 @@ class Result:
         if self.stage.named is None:
             return True
         about = manifest.read(self.record)
-        return canonical_json(about["settings"]) == canonical_json(self.asked)
+        return in_one_line(about["settings"]) == in_one_line(self.asked)
 
     @cached_property
     def upstream(self) -> list["Result"]:
@@ -98,6 +103,11 @@ class Result:
         """Return its stage and part."""
         return f"{self.stage.stage} {self.part}".rstrip()
 
+    def title_for(self, model: str) -> str:
+        """Return how a model calls it: with the name of the model that it is of, if this model continues that one."""
+        own = self.stage.of == "language" or self._graph.is_of(model, self)
+        return self.title if own else f"{self.title} of {self.owner}"
+
     def runs(self) -> Iterator["Result"]:
         """Yield the results that have to be made for this one, itself included, the first ones first."""
         if not self.is_there:
@@ -109,8 +119,8 @@ class Result:
 class Graph:
     """The results that a configuration asks for."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        self.configuration = configuration
+    def __init__(self, configuration: Configuration, dry_run: bool = False) -> None:
+        self.configuration, self.dry_run = configuration, dry_run
         self._jobs: dict[tuple[str, str, str], Result] = {}
         self._paths: dict[Path, Result] = {}
 
@@ -142,52 +152,67 @@ class Graph:
             if kind.of == "language":
                 part = ".".join(filter(None, (part, name)))
             named = joined if kind.named else f"{settings.label()[:LABEL]}-{key_of(asked)}"
-            result = Result(self, kind, named, asked, part)
+            result = Result(self, kind, named, asked, part, owner=name)
             self._jobs[job] = self._paths.setdefault(result.path, result)
         return self._jobs[job]
 
-    def at(self, path: Path) -> Result:
-        """Return the result at a path: one that the configuration asks for, or else what its settings file says."""
-        if path not in self._paths:
-            kind, name = stage_at(path)
-            file = SETTINGS / kind.stage / f"{name}.json"
+    def is_of(self, model: str, result: Result) -> bool:
+        """Return whether a result is a model's own, not one of a model that it continues."""
+        return self._jobs.get((result.stage.stage, model, result.part)) is result
+
+    def named(self, stage: str, name: str) -> Result:
+        """Return the result of a name: one that the configuration asks for, or else what its settings file says."""
+        kind = STAGES[stage]
+        if (path := kind.path_of(name)) not in self._paths:
+            file = SETTINGS / stage / f"{name}.json"
             if not file.is_file():
                 raise UserError(f"{path}: no model asks for this result ({file} is missing)")
-            self._paths[path] = Result(self, kind, name, read_json(file))
+            self._paths[path] = Result(self, kind, name, kind.read(file).raw)
+        return self._paths[path]
+
+    def at(self, path: Path) -> Result:
+        """Return the result at a path that a settings file names."""
+        if path not in self._paths:
+            (stage,) = (each for each in STAGES.values() if path.parent == each.path_of("x").parent)
+            return self.named(stage.stage, path.stem if path.suffix == ".json" else path.name)
         return self._paths[path]
 
     def of_model(self, model: str, stage: str = "convert") -> list[Result]:
-        """Return the results that a model needs up to a stage, in the order of the stages."""
+        """Return the results that a model needs up to a stage, in the order of the stages, each after its upstream."""
         self.configuration.model(model)  # it raises an error for an unknown one
         inputs.require_labels(self.configuration, model)
         found: dict[Path, Result] = {}
-        waiting = [self.result(stage, model)]
-        for result in waiting:  # the list grows
-            if result.path not in found:
-                found[result.path] = result
-                waiting += result.upstream
-                if model not in result.models:
-                    result.models.append(model)
+
+        def add(result: Result) -> None:
+            for each in result.upstream:
+                if each.path not in found:
+                    add(each)
+            found[result.path] = result
+            if model not in result.models:
+                result.models.append(model)
+
+        add(self.result(stage, model))
         order = list(STAGES)
         return sorted(found.values(), key=lambda each: order.index(each.stage.stage))
 
     def write(self, result: Result) -> None:
-        """Write the settings file of a result, if it differs."""
-        write_if_changed(result.settings_file, result.asked)
+        """Write the settings file of a result, if it differs. A dry run leaves one alone that another run may read."""
+        if not (self.dry_run and result.stage.named and result.settings_file.exists()):
+            write_if_changed(result.settings_file, result.asked)
 
     def write_settings(self, model: str) -> None:
         """Write the settings files of what a model needs, and the run settings of its training."""
         for result in self.of_model(model):
             self.write(result)
-            if result.stage.stage == "train" and model in result.models[:1]:
-                write_if_changed(run_file(result), self.run_settings(model).written())
+            if result.stage.stage == "train" and not (self.dry_run and run_file(result).exists()):
+                write_if_changed(run_file(result), self.run_settings(result.owner).written())
 
     def places(self, model: str) -> dict[str, str]:
         """Return {title: path} of the results of a model, and of its submission to a challenge."""
         more = [
             self.result("submission", model, part) for part in STAGES["submission"].parts(self.configuration, model)
         ]
-        return {each.title: each.path.as_posix() for each in [*self.of_model(model), *more]}
+        return {each.title_for(model): each.path.as_posix() for each in [*self.of_model(model), *more]}
 
     def run_settings(self, model: str) -> RunSettings:
         """Return how the training of a model is monitored and saved."""
@@ -204,7 +229,8 @@ class Graph:
     def begin(self, model: str) -> None:
         """Keep what a model asks for now, for `babelmill why`, and renew the links to what it uses."""
         results = self.of_model(model)
-        write_if_changed(ASKED / f"{model}.json", {each.title: each.asked for each in results})
+        write_if_changed(ASKED / f"{model}.json", {each.title_for(model): each.asked for each in results})
+        results = [each for each in results if each.title_for(model) == each.title]
         counts = Counter(each.stage.stage for each in results)
         wanted = {
             LINKS
@@ -225,27 +251,25 @@ class Graph:
 
 def key_of(asked: dict[str, Any]) -> str:
     """Return the digest of the content of a settings file."""
-    return hashlib.sha256(canonical_json(asked).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(in_one_line(asked).encode()).hexdigest()[:DIGITS]
 
 
-def stage_at(path: Path) -> tuple[type[Stage], str]:
-    """Return the stage of the result at a path, and the name of the result."""
-    for stage in STAGES.values():
-        if path.parent == stage.path_of("x").parent:
-            return stage, path.stem if path.suffix == ".json" else path.name
-    raise UserError(f"{path}: not the path of a result")
+def in_one_line(content: Any) -> str:
+    """Return JSON in canonical form, for comparing. (Python writes it ten times as fast as that of files.)"""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def write_if_changed(path: Path, content: dict[str, Any]) -> None:
     """Write canonical JSON, unless the file has this content.
 
-    There are thousands of files for 500 languages, so they are not flushed to disk: one that a crash left empty differs,
-    and is written again.
+    There are thousands of files for 500 languages, so they are not flushed to disk: one that a crash left empty
+    differs, and is written again.
     """
-    text = canonical_json(content)
-    if not path.is_file() or path.read_bytes() != text.encode():
-        with atomic_write(path, "w", durable=False) as opened:
-            opened.write(text)
+    with contextlib.suppress(UserError):  # there is none, or it is not whole
+        if path.is_file() and in_one_line(read_json(path)) == in_one_line(content):
+            return
+    with atomic_write(path, "w", durable=False) as opened:
+        opened.write(canonical_json(content))
 
 
 def renew_link(path: Path, target: Path) -> None:
@@ -297,11 +321,12 @@ def reasons(model: str, results: list[Result]) -> dict[Path, list[str]]:
     for each in results:
         found[each.path] = []
         if each.path in run:
-            why = changed_values(before[each.title], each.asked) if each.title in before else []
+            title = each.title_for(model)
+            why = changed_values(before[title], each.asked) if title in before else []
             because = list(dict.fromkeys(source.stage.stage for source in each.upstream if source.path in run))
             if not why and because:
                 why = [f"runs because {' and '.join(because)} {'does' if len(because) == 1 else 'do'}"]
-            why = why or ["has not run yet" if each.title not in before else f"{each.path} is missing"]
+            why = why or ["has not run yet" if title not in before else f"{each.path} is missing"]
             if each.stage.stage == "train" and (done := steps_done(each)):
                 why.append(f"continues after step {done:,}")
             found[each.path] = why

@@ -29,9 +29,9 @@ from huggingface_hub.utils._runtime import is_xet_available
 
 from babelmill import __version__
 from babelmill.config.snapshots import FOLDER
-from babelmill.core import escape, manifest, outside, stage_entry
+from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.escape import line
-from babelmill.core.files import UserError, sha256
+from babelmill.core.files import UserError, read_object, sha256
 from babelmill.core.stage_entry import Job
 from babelmill.hub.client import cause, commit_of, explained, git_oid, may_pass, one_line, patiently
 from babelmill.hub.credentials import hub_token
@@ -115,8 +115,8 @@ class Repository:
             return set()
         path = self.api.hf_hub_download(self.name, manifest.NAME, revision=commit)
         try:
-            earlier = outside.read_object(path)
-            name, files = earlier["name"], set(earlier["files"])
+            earlier = read_object(path)
+            name, files = earlier["settings"]["name"], set(earlier["files"])
         except (UserError, KeyError, TypeError):
             log.warning("%s: its manifest.json is not ours; none of its files is deleted", self.name)
             return set()

@@ -21,7 +21,6 @@ from huggingface_hub.utils import disable_progress_bars
 from babelmill.config.suites import located
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import atomic_write
-from babelmill.core.globs import distinct
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
 from babelmill.hub import revisions
@@ -52,7 +51,7 @@ def run(job: Job[SuiteStage]) -> None:
     if settings.source:
         paths, origin = from_the_hub(settings, settings.source)
     else:
-        named = distinct(sorted({path for source in settings.sources for path in located(source)}))
+        named = local_sources.distinct(sorted({path for source in settings.sources for path in located(source)}))
         paths = [Path(path) for path in named]
         hashed = local_sources.hashes(named)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]

@@ -25,7 +25,6 @@ from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.core import escape, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
-from babelmill.core.globs import distinct
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
 from babelmill.hub import revisions
@@ -157,7 +156,7 @@ def run(job: Job[TaskStage]) -> None:
             split: [path for glob in globs for path in local_sources.files_of(glob, "task file", any_name)]
             for split, globs in settings.files.items()
         }
-        once = {split: distinct(found) for split, found in named.items()}
+        once = {split: local_sources.distinct(found) for split, found in named.items()}
         if of_words:  # the order of the patterns counts where rows are divided anew
             once = {split: [path for path in dict.fromkeys(named[split]) if path in once[split]] for split in named}
         paths = {split: [Path(path) for path in found] for split, found in once.items()}

@@ -148,16 +148,22 @@ class Tuned(NamedTuple):
 
 
 def tune_languages(
-    export: Path, made_of: Any, settings: TuneStage, tasks: list[Path], checkpoints: Path, keep_in: Path, stop: Stop
+    export: Path,
+    made_of: Any,
+    settings: TuneStage,
+    tasks: dict[str, Path],
+    checkpoints: Path,
+    keep_in: Path,
+    stop: Stop,
 ) -> tuple[list[Tuned], float] | None:
-    """Tune the model for the rows of one language, or for those of several at once: a folder of rows each.
+    """Tune the model for the rows of one language, or for those of several at once.
 
-    `made_of` says what its weights are, as JSON; `checkpoints` keeps what killed attempts did; `keep_in` is the folder
-    for tuned weights, if they are kept. Return what it gives for each language, and the seconds that it took; None if
-    there was a reason to leave earlier.
+    `tasks`: {language: the folder of its rows}. `made_of` says what its weights are, as JSON; `checkpoints` keeps what
+    killed attempts did; `keep_in` is the folder for tuned weights, if they are kept. Return what it gives for each
+    language, and the seconds that it took; None if there was a reason to leave earlier.
     """
     how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
-    abouts = [manifest.verify(task) for task in tasks]
+    abouts = [manifest.verify(task) for task in tasks.values()]
     classes = classes_of([name for about in abouts for name in about["figures"]["classes"]])
     tokenizer = tokenizer_of(export)
     pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
@@ -177,9 +183,9 @@ def tune_languages(
         rows = rows_of(task, split, tokenizer, classes, longest)
         return rows if model.reads_types else dataclasses.replace(rows, types=None)
 
-    log.info("reading the rows of %s", " ".join(about["name"] for about in abouts))
+    log.info("reading the rows of %s", " ".join(tasks))
     with refusing(export):
-        trains, tests = ([read(task, split) for task in tasks] for split in ("train", "test"))
+        trains, tests = ([read(task, split) for task in tasks.values()] for split in ("train", "test"))
     train = trains[0] if len(tasks) == 1 else equal_shares(trains)
     cuts = [first.cut + second.cut for first, second in zip(trains, tests, strict=True)]
     scored = tests if how.held_out or not how.test_batch else [whole_batches(each, how, settings) for each in tests]
@@ -198,9 +204,9 @@ def tune_languages(
     if not tuner.run(stop):
         return None
     found = []
-    for task, about, rows, test, cut in zip(tasks, abouts, scored, tests, cuts, strict=True):
-        log.info("predicting %s of %s", plural(len(rows), "row"), about["name"])
-        outcome, code = tuner.outcome(rows), about["name"]
+    for (code, task), about, rows, test, cut in zip(tasks.items(), abouts, scored, tests, cuts, strict=True):
+        log.info("predicting %s of %s", plural(len(rows), "row"), code)
+        outcome = tuner.outcome(rows)
         scores = {
             **scores_of(settings, how, classes, rows, outcome),
             "rows": {"train": len(train), "chosen_by": len(judge), "scored": len(rows), "test": len(test)},
@@ -213,7 +219,7 @@ def tune_languages(
             more = predictions_of_words(code, others, tuner.outcome(others))
         found.append(Tuned(predictions_of(code, classes, rows, outcome), more, scores))
     if settings.keep:
-        keep(tuner.model, tokenizer, keep_in / (abouts[0]["name"] if len(tasks) == 1 else "joint"), classes)
+        keep(tuner.model, tokenizer, keep_in / (code if len(tasks) == 1 else "joint"), classes)
     return found, tuner.seconds
 
 
@@ -346,8 +352,7 @@ def tune(
         (out / manifest.NAME).unlink(missing_ok=True)  # that of earlier results, beside files that will be new
         shutil.rmtree(out / "model", ignore_errors=True)
         for together in [pairs] if settings.joint else [[pair] for pair in pairs]:
-            folders = [task for _, task in together]
-            tuned = tune_languages(export, made_of, settings, folders, checkpoints, out / "model", stop)
+            tuned = tune_languages(export, made_of, settings, dict(together), checkpoints, out / "model", stop)
             if tuned is None:
                 return EXIT_CODE
             found |= zip((code for code, _ in together), tuned[0], strict=True)

@@ -4,7 +4,6 @@ A rule takes a settings file and what it is made from. A finished result asks fo
 times nor deleted intermediate results can start it again (see `babelmill/graph.py`).
 """
 
-import argparse
 import gc
 import os
 import re
@@ -12,7 +11,6 @@ import sys
 from pathlib import Path
 from shlex import quote
 
-from snakemake.cli import get_profile_dir
 from snakemake.settings.types import DeploymentMethod, RerunTrigger
 from snakemake.utils import min_version
 
@@ -88,10 +86,8 @@ from babelmill.config import loading
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
-from babelmill.core.trouble import trouble
-from babelmill.core.yaml_file import read_yaml
 from babelmill.experiments import asked as experiments
 from babelmill.graph import Graph, run_file, write_if_changed
 from babelmill.hub.credentials import hub_token
@@ -118,16 +114,6 @@ def one_line(function):
     return wrapped
 
 
-def check_profiles():
-    """Refuse numbers and words in the `config:` of a profile that Snakemake reads otherwise: it makes 8 of 010."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--profile", action="append")
-    given = parser.parse_known_args()[0].profile or [os.environ.get("SNAKEMAKE_PROFILE", "none")]
-    for found in map(get_profile_dir, given):
-        if found is not None:
-            read_yaml(found[1], is_profile=True)
-
-
 @one_line
 def load_configuration():
     """Return the configuration: config/config.yaml, --configfile, --config, in this order, or a module's config."""
@@ -135,8 +121,6 @@ def load_configuration():
     if IS_MODULE:
         configuration = Configuration([("the module's config", dict(config))])
     else:
-        if workflow.is_main_process:
-            check_profiles()
         command_line = workflow.config_settings
         overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
         configuration = loading.load(command_line.configfiles or (), overrides)
@@ -151,15 +135,17 @@ def load_configuration():
 
 
 CONFIG = load_configuration()
-GRAPH = Graph(CONFIG)
+GRAPH = Graph(CONFIG, workflow.dryrun)
 WRITTEN = set()  # the models whose settings files are written
+NAMED = set()  # (stage, model) of the settings files that are written for results with the name of a model
 
 
 def asked_for():
     """Return the models of this run's targets."""
     targets = [Path(target).as_posix() for target in workflow.dag_settings.targets] or ["all"]
     form = re.compile(
-        r"converted/(.+)|(?:published|submissions)/(.+)\.json|reports/(.+)\.\w+|experiments/(.+)|(?:publish_)?(\w+)"
+        r"converted/(.+)|(?:published|submissions)/(.+)\.json|predictions/(.+)/.+|reports/(.+)\.\w+|experiments/(.+)"
+        r"|(?:publish_)?(\w+)"
     )
     words = [next(filter(None, found.groups())) for found in map(form.fullmatch, targets) if found]
     names = [name for word in words for name in word.split("+")]
@@ -182,22 +168,35 @@ def write_settings(model):
             GRAPH.write_settings(name)
 
 
+def write_named_settings(stage, model):
+    """Do the same for a stage whose results carry the name of a model, such as `publish`."""
+    if (stage, model) not in NAMED:
+        for name in {model, *asked_for()}:
+            NAMED.add((stage, name))
+            for part in STAGES[stage].parts(CONFIG, name):
+                GRAPH.write(GRAPH.result(stage, name, part))
+
+
 def everything_is_shown():
     """Return whether the user forces something (-R, --forceall): then Snakemake has to see the whole graph."""
     return bool(workflow.dag_settings.forcerun or workflow.dag_settings.forceall)
 
 
-def is_made(result, known={}):
+IS_MADE = {}  # {path: whether a result is made anew} while everything is shown
+
+
+def is_forced(result):
+    """Return whether the user forces a result, by its stage, its path, or all of them."""
+    forced = {str(each) for each in workflow.dag_settings.forcerun}
+    names = {result.stage.stage, str(result.path), str(result.record)}
+    return workflow.dag_settings.forceall or bool(forced & names)
+
+
+def is_made(result):
     """Return whether a result is made anew if everything is shown: it is forced or missing, or made from such a one."""
-    if result.path not in known:
-        forced = {str(each) for each in workflow.dag_settings.forcerun}
-        known[result.path] = (
-            workflow.dag_settings.forceall
-            or bool(forced & {result.stage.stage, str(result.path), str(result.record)})
-            or not result.is_there
-            or any(map(is_made, result.upstream))
-        )
-    return known[result.path]
+    if result.path not in IS_MADE:
+        IS_MADE[result.path] = is_forced(result) or not result.is_there or any(map(is_made, result.upstream))
+    return IS_MADE[result.path]
 
 
 def inputs_of(result):
@@ -223,7 +222,7 @@ def inputs(stage):
 
     @one_line
     def of(wildcards):
-        return inputs_of(GRAPH.at(STAGES[stage].path_of(wildcards.result)))
+        return inputs_of(GRAPH.named(stage, wildcards.result))
 
     return of
 
@@ -237,12 +236,14 @@ def named_inputs(stage):
         CONFIG.model(model)  # it raises an error for an unknown one
         STAGES[stage].refuse(CONFIG, model, part)
         if not workflow.is_main_process:
-            return inputs_of(GRAPH.at(STAGES[stage].path_of(".".join(filter(None, (model, part))))))
+            return inputs_of(GRAPH.named(stage, ".".join(filter(None, (model, part)))))
         if stage == "publish":
             hub_token()  # without one, end with an error now, not after the training
         write_settings(model)
+        if not IS_MODULE:
+            say_what_is_left_out()
         result = GRAPH.result(stage, model, part)
-        GRAPH.write(result)
+        write_named_settings(stage, model)
         if stage == "convert" and result.path.exists() and (lost := manifest.missing(result.path)):
             raise UserError(f"{lost}; delete the folder {result.path}, then it is made again")
         return inputs_of(result)
@@ -261,21 +262,15 @@ def meant(wildcards):
     raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
 
 
-def gpus(wildcards):
-    """Return the number of GPUs of a training, as the first model that asks for it says."""
-    return gpus_of(wildcards, "train")
+def gpus(stage, most):
+    """Return a resource of a stage: the GPUs of the training that a result follows from, and no more than `most`."""
 
+    @one_line
+    def of(wildcards):
+        name = ".".join(filter(None, (wildcards.get("result", wildcards.get("model")), wildcards.get("input"))))
+        return min(most, read_json(run_file(GRAPH.named(stage, name).training))["gpus"])
 
-def one_gpu(stage):
-    """Return a resource of a stage: 1 if the model is trained on GPUs, else 0."""
-    return lambda wildcards: min(1, gpus_of(wildcards, stage))
-
-
-@one_line
-def gpus_of(wildcards, stage):
-    """Return the number of GPUs of the training that a result follows from."""
-    name = ".".join(filter(None, (wildcards.get("result", wildcards.get("model")), wildcards.get("input"))))
-    return read_json(run_file(GRAPH.at(STAGES[stage].path_of(name)).training))["gpus"]
+    return of
 
 
 def megabytes(amount):
@@ -291,7 +286,7 @@ def minutes(amount):
 @one_line
 def gb_of_text(wildcards):
     """Return the GB of local text from which a corpus is made."""
-    sources = GRAPH.at(STAGES["corpus"].path_of(wildcards.result)).asked["sources"].values()
+    sources = GRAPH.named("corpus", wildcards.result).asked["sources"].values()
     return sum(each["bytes"] for each in sources if isinstance(each, dict)) / 1e9
 
 
@@ -300,36 +295,20 @@ def memory_of_corpus(wildcards, attempt):
     return round(8000 + 250 * gb_of_text(wildcards)) * attempt
 
 
-@one_line
-def settings_of_report(wildcards):
-    """Write the settings file of a report, and have Snakemake write the report."""
-    asked = reports.asked_of(GRAPH, wildcards.batch) if workflow.is_main_process else {}
-    return settings_beside_graph("report", wildcards.batch, asked, f"reports/{wildcards.batch}.html")
-
-
-@one_line
-def settings_of_experiment(wildcards):
-    """Write the settings file of an experiment, and have Snakemake write the experiment."""
-    asked = experiments.asked_of(GRAPH, wildcards.experiment) if workflow.is_main_process else {}
-    return settings_beside_graph("experiment", wildcards.experiment, asked, f"experiments/{wildcards.experiment}")
-
-
-def settings_beside_graph(stage, name, asked, output):
-    """Return the settings file of what is written whenever it is asked for, after writing it in the main process."""
-    path = SETTINGS / stage / f"{name}.json"
-    if workflow.is_main_process:
-        write_if_changed(path, asked)
-        workflow.dag.forcefiles.add(output)
-    return ancient(str(path))
-
-
-def of_models(wildcard):
-    """Return an input function: the converted models of a report or an experiment, which is written whenever asked."""
+def of_models(stage, asked_of, output):
+    """Return an input function: the inputs of a report or an experiment, which is written whenever it is asked for."""
 
     @one_line
     def of(wildcards):
-        models = CONFIG.models_of(wildcards.get(wildcard).split("+"))
-        return [f"converted/{model}" for model in models]
+        (name,) = wildcards
+        path = SETTINGS / stage / f"{name}.json"
+        if workflow.is_main_process:
+            write_if_changed(path, asked_of(GRAPH, name))
+            workflow.dag.forcefiles.add(output.format(name))
+        return {
+            "settings": ancient(str(path)),
+            "converted": [f"converted/{model}" for model in CONFIG.models_of(name.split("+"))],
+        }
 
     return of
 

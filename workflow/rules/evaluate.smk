@@ -19,7 +19,7 @@ rule evaluate:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        gpu=one_gpu("evaluate"),
+        gpu=gpus("evaluate", most=1),
         mem_mb=megabytes(16_000),
         runtime=minutes(240),
     shell:

@@ -6,8 +6,7 @@ asked for.
 rule experiment:
     """Compare the cells of an experiment: tables for papers, and a page."""
     input:
-        settings=settings_of_experiment,
-        converted=of_models("experiment"),
+        unpack(of_models("experiment", experiments.asked_of, "experiments/{}")),
     output:
         directory("experiments/{experiment}"),
     log:

@@ -17,7 +17,7 @@ rule predict:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        gpu=one_gpu("predict"),
+        gpu=gpus("predict", most=1),
         mem_mb=megabytes(16_000),
         runtime=minutes(240),
     shell:

@@ -13,7 +13,7 @@ rule score:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        gpu=one_gpu("score"),
+        gpu=gpus("score", most=1),
         mem_mb=megabytes(16_000),
         runtime=minutes(480),
     shell:

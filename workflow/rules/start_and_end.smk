@@ -1,12 +1,14 @@
 """What a run does before its first job and after its last job."""
 
 import atexit
+import contextlib
 import functools
 import shutil
 from datetime import datetime
 
 from snakemake.logging import logger
 
+from babelmill.commands import clean
 from babelmill.commands.progress import earlier_runs
 from babelmill.commands.terminal import run_summary
 from babelmill.config.tasks import task_note
@@ -14,6 +16,8 @@ from babelmill.core.words import said_once
 from babelmill.graph import edits
 from babelmill.runtime.remote.places import check_package
 from babelmill.stages import CHECKPOINTS
+
+MUCH = 2**30  # bytes of results that nobody asks for, above which a run says so at its end
 
 
 def jobs_to_run():
@@ -28,14 +32,19 @@ def refuse_missing_package():
     if not WITH_CONDA:  # else jobs have other packages than this process
         for stage, name in jobs_to_run():
             if stage == "train":
-                run = read_json(run_file(GRAPH.at(STAGES[stage].path_of(name))))["run"]
+                run = read_json(run_file(GRAPH.named(stage, name)))["run"]
                 check_package(run.get("checkpoints") or "")
 
 
 def begin_anew():
-    """Delete the checkpoints of trainings that the user forces: else `-R train` would take the finished one."""
+    """Delete the checkpoints of trainings that the user forces: else `-R train` would take the finished one.
+
+    A training that is only missing continues from its checkpoint, also if the user forces another stage.
+    """
     for stage, name in jobs_to_run():
-        if stage == "train" and everything_is_shown() and (CHECKPOINTS / name).exists():
+        training = GRAPH.named(stage, name) if stage == "train" else None
+        made_anew = training and (is_forced(training) or (everything_is_shown() and training.is_there))
+        if made_anew and (CHECKPOINTS / name).exists():
             logger.info(f"training begins anew: {CHECKPOINTS / name} is deleted")
             shutil.rmtree(CHECKPOINTS / name)
 
@@ -74,6 +83,9 @@ def end(logs):
     """Log which models are converted, which failed and which still run. Snakemake's log has this summary, too."""
     seconds = (datetime.now() - workflow.start_time).total_seconds()
     logger.info(run_summary.summary(logs, GRAPH, asked_for(), seconds))
+    with contextlib.suppress(UserError):  # what is wrong with a model that this run does not ask for
+        if (size := sum(map(clean.size_of, clean.unused(GRAPH)))) > MUCH:
+            logger.info(f"{size / 2**30:,.1f} GiB of results are asked for by no setting: see `babelmill clean`")
     targets = {Path(target) for target in workflow.dag_settings.targets}
     for name in CONFIG.cells:
         if Path("experiments", name) in targets and Path("experiments", name, "table.md").is_file():

@@ -18,7 +18,7 @@ rule train:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        gpu=gpus,
+        gpu=gpus("train", most=1000),
         nodes=1,
         requeue=0,
         attempt=lambda wildcards, attempt: attempt,

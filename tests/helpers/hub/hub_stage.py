@@ -3,11 +3,14 @@
 import json
 import os
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from helpers.programs.prepared import run_python
+from helpers.stages import show_as, write_job
 
 PROGRAM = (
     "import runpy; from babelmill.core.bars import Bar; from babelmill.hub import client; client.WAITS = {waits};"
@@ -15,19 +18,26 @@ PROGRAM = (
 )
 
 
+def asked_for(stage: str, asked: dict[str, Any], out: str = "out", **made_from: list[str]) -> str:
+    """Write the settings file of a job whose result is shown as `out`. Return its path."""
+    about = {key: value for key, value in asked.items() if key not in ("stage", "version", "made_from")}
+    show_as(Path(out), Path(f"results/{stage}/{out}"))
+    return write_job(Path(), stage, out, made_from, **about)
+
+
 def run_stage(
-    module: str, *arguments, waits: tuple = (0, 0, 0, 0), every: float = 30.0, **environment
+    stage: str, *arguments, waits: tuple = (0, 0, 0, 0), every: float = 30.0, **environment
 ) -> subprocess.CompletedProcess:
-    """Run the stage of a module, with more variables of the environment.
+    """Run a stage, with more variables of the environment.
 
     Args:
-        module: its name in the package.
+        stage: its name.
         arguments: arguments of the command line.
         waits: seconds before each new attempt.
         every: seconds between two lines of a progress bar.
         environment: variables of the environment that differ from the present ones.
     """
-    program = PROGRAM.format(module=f"babelmill.{module}", waits=waits, every=every)
+    program = PROGRAM.format(module=f"babelmill.{stage}", waits=waits, every=every)
     return run_python("-c", program, *arguments, environment={**os.environ, **environment})
 
 

@@ -29,7 +29,7 @@ LIBRARIES += ["filelock", "jinja2.sandbox", "truststore", "anyio", "h11", "httpc
 # Our modules that import neither transformers nor huggingface_hub, which read the environment.
 PACKAGE = "babelmill"
 COMMANDS = ["clean", "compare", "config", "plan", "report", "show", "status", "why"]
-OURS = ["settings", "corpus.__main__", "shards", "train", "export", "predict", "report", "cli", "hub.credentials"]
+OURS = ["graph", "corpus.__main__", "shards", "train", "export", "predict", "report", "cli", "hub.credentials"]
 OURS += [f"commands.{name}" for name in COMMANDS]
 MOST_BYTES = 200_000  # of a request; mostly environment variables
 HERE = os.path.dirname(os.path.abspath(__file__))

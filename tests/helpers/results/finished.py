@@ -3,7 +3,7 @@
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import sha256
-from babelmill.core.globs import expand_glob
+from babelmill.core.local_sources import expand_glob
 from babelmill.graph import Graph
 from helpers.stages import any_settings
 

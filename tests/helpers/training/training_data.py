@@ -177,7 +177,7 @@ class Data:
                 self.folder / f"results/settings/{kind}/now.json",
                 self.folder / f"results/settings/{kind}/{self.name}.json",
             )
-        show_as(self.folder / out, self.folder / "results/train" / self.name)
+        show_as(self.folder / out, self.result)
         settings = f"results/settings/train/{self.name}.json"
         return ["babelmill.train", settings, "--threads", str(processes), "--processes", str(processes), *more]
 
@@ -210,6 +210,16 @@ class Data:
     def weights(self, out: str = "model") -> tuple[str, str]:
         """Return digests of both sets of weights, which are equal if two runs are."""
         return tuple(sha256(self.folder / out / name) for name in ("model.safetensors", "ema.safetensors"))
+
+    @property
+    def result(self) -> Path:
+        """Return the result that the present settings ask for."""
+        return self.folder / "results/train" / self.name
+
+    @property
+    def log(self) -> Path:
+        """Return the log of the stage with the present settings."""
+        return self.folder / f"logs/train/{self.name}.log"
 
     @property
     def runs(self) -> list[Path]:

@@ -39,11 +39,11 @@ def test_a_line_as_each_stage_begins_and_ends(built):
 
 def test_the_figures_are_those_of_the_results(built):
     output = (built / "output.txt").read_text()
-    documents = json.loads((built / "results/corpora/eng/manifest.json").read_text())["figures"]["documents"]
+    documents = json.loads((built / "results/of/eng/corpus/manifest.json").read_text())["figures"]["documents"]
     assert re.search(rf"corpus +eng .* {documents['train']} documents, .*; {documents['validation']} for valid", output)
-    loss = json.loads((built / "results/models/eng/metrics.jsonl").read_text().splitlines()[-1])["loss"]
+    loss = json.loads((built / "results/of/eng/train/metrics.jsonl").read_text().splitlines()[-1])["loss"]
     assert re.search(rf"train +eng .* 8 steps, 2.0 k tokens, [0-9.k ]+ words, validation loss {loss:.3f}\n", output)
-    scores = json.loads((built / "results/evaluations/eng/evaluation.json").read_text())["variants"]["ema"]
+    scores = json.loads((built / "results/of/eng/evaluate/evaluation.json").read_text())["variants"]["ema"]
     shown = {mode: f"{score['value']:.3f} ± {score['standard_error']:.3f} {mode}" for mode, score in scores.items()}
     bits = f"{shown['causal']}, {shown['masked']}"
     assert re.search(rf"evaluate +eng .* bits per byte {bits}.*\n", output)

@@ -15,6 +15,7 @@ from babelmill.core.files import UserError, read_json, write_json
 from babelmill.evaluation.metrics import described
 from babelmill.release.folder import trying
 from helpers.models.published_models import publish
+from helpers.stages import any_settings
 
 
 def without(path: Path, name: str) -> None:
@@ -93,7 +94,7 @@ def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
     methods = {"causal": {"pairs": share, "paradigms": share}}
     found = {"headline": {"of": "pairs"}, "languages": {"eng": {"methods": methods}}}
     figures = {"evaluation": evaluation, "scores": {"blimp": found}}
-    manifest.write(folder, manifest.StageRequest("convert", "gpt", {}), ["config.json"], figures=figures)
+    manifest.write(folder, any_settings("convert"), ["config.json"], figures=figures)
     folder = folder.rename(tmp_path / "gpt\x1b[2J")
     monkeypatch.setattr(sys, "stdout", Screen())
     assert cli.run(["show", str(folder)]) == 0

@@ -5,22 +5,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from babelmill.settings import read_settings, settings_of
-from tokenizers import Tokenizer, models
 
 from babelmill.cli import main
 from babelmill.commands import show
 from babelmill.config import loading
-from babelmill.config.layers import OTHER_NAMES
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import SECTIONS, Tuning
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.core.globs import expand_glob
 from babelmill.core.yaml_file import parse
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import ROOT
-from helpers.damage import without_rights
 
 GPT2 = "train: {objective: causal}\nmodel: {architecture: transformers, config: {model_type: gpt2"
 TEXT = "languages: {eng: {corpus: {files: [texts/*.txt]}}}\n"
@@ -49,208 +43,106 @@ def refused(*words: str, **arguments) -> str:
         settings(**arguments)
     line = str(error.value)
     assert "\n" not in line and all(word in line for word in words), line
-    assert "None:" not in line and not line.startswith("?")
+    assert not line.startswith(("None", "?"))
     return line
 
 
-# A configuration, whose lines are divided by \n here, and what is said of it.
+# A configuration, whose lines are divided by \n here, and what is said of it: one of each kind of mistake.
 MISTAKES = r"""
 train: {max_steps: 30}\npreset: tiny\ntrain: {epochs: 3} => the key train appears twice | line 1 and line 3
-train:\n  epochs: 3\n  seed: 1\n  epochs: 4 => the key train.epochs appears twice | line 2 and line 4
-models:\n  a: {languages: [eng]}\n  "a": {languages: [deu]} => the key models.a appears twice | line 2 and line 3
-{"preset": "tiny",\n"preset": "small"} => the key preset appears twice | line 1 and line 2
-train: {seed: 1, seed: 2} => the key train.seed appears twice, in line 1, and
-train:\n\tseed: 1 => not valid YAML | line 2 | this is a tab: indent with spaces
-preset: TINY => preset = 'TINY' | did you mean tiny
-languages: {true: {name: Norwegian}} => True is a key of languages:  | put it in quotes
-train: {seed: 010} => line 1: 010 is one number in YAML 1.1 | in quotes: "010"
-train: {seed: "010"} => train.seed = '010' | plain digits
-train: {seed: 089} => line 1: 089 is
-train: {seed: 0o17} => line 1: 0o17 is
-train: {seed: 0b11} => line 1: 0b11 is
-train:\n  max_steps: 1:30 => line 2: 1:30 is
-train: {max_steps: 1_000} => line 1: 1_000 is
-train: {max_steps: "1_000"} => train.max_steps = '1_000' | plain digits
-predict: {inputs: {01880: a.csv}} => line 1: 01880 is
-predict: {inputs: {1880: a.csv, "1880": b.csv}} => 1880 is the name of two tables
-corpus: {hub: [{repository: a/b, config: 010}]} => line 1: 010 is
-corpus: {hub: [{repository: a/b, config: 1.10}]} => config = 1.1: a text is expected | quotes
-corpus: {budget: 010 words} => corpus.budget = '010 words'
-GPT2, use_cache: no}} => model.config =  | no is a boolean or a text | write true or false
-train: {zeed: 1ZEROS} => line 1: a number of 5,001 characters
-train: {zeed: xZEROS} => unknown key train.zeed; did you mean seed
-train: {seed: xZEROS} => train.seed = 'x000 | ... (5,003 characters)
-suites: {mine: {title: Mine}} => suites.mine = | set `language`
-train: {lr: 1} => unknown key train.lr; did you mean learning_rate?
-lr: 1 => unknown key lr; did you mean train.learning_rate?
-models:\n  a: &a {languages: [eng], train: {max_steps: 5, epochs: 3}}\n  b:\n    <<: *a\n    train: {epochs: 1} => line 5: models.b.train replaces the section | << includes | loses its keys max_steps:
-models:\n  a: &a {train: {max_steps: 5}}\n  b: &b {train: {seed: 1}}\n  c: {<<: [*a, *b]} => models.c.train replaces | loses its keys seed
-models: {123: {languages: [eng]}} => 123 is a key of models:
-languages: {gsw: {script: Latn}} => needs a `name` | `languages: {gsw: {name: NAME, corpus:
-targets: [gsw] => 'gsw', which is not a model | `languages: {gsw: {name: NAME, corpus:
-models: {mix: {languages: [gsw]}} => 'gsw', which is not a language | `languages: {gsw: {name: NAME,
-train: {betas: 0.9} => train.betas = 0.9: a list of two numbers is expected, such as [0.9, 0.98]
-train: {betas: [0.9]} => train.betas = [0.9]: a list of two numbers
 preset: [ => not valid YAML | line 2
-targets: [no] => targets names 'no', which is not a model
-targets: [true] => targets.0 = True: a text is expected | put it in quotes
-targets: no => targets = 'no': a list is expected, such as [no]
-languages: {eng: {tokenizer: {vocab_size: 400}}} => languages.eng.tokenizer | models.eng.tokenizer
-batches:\n  true: [eng] => True is a key of batches:  | put it in quotes
-targets: [eng, deu, eng] => targets =  | eng appears 2 times
-batches: {mine: [eng, eng]} => batches.mine =  | eng appears 2 times
-models: {mix: {languages: [eng, eng]}} => models.mix.languages =  | eng appears 2 times
-export: {variants: [ema, ema]} => export.variants =  | ema appears 2 times
-mixture: {weights: {eng: 2}} => mixture.weights = {'eng': 2} | a number from 0 to 1
-mixture: {weights: true} => mixture.weights = True | a number
-tokenizer: {vocab_size: true} => tokenizer.vocab_size = True | a number
-train: {betas: [0.9, no]} => train.betas.1 = 'no' | a valid number
-card: {license: true} => card.license = True: a text is expected
-card: {license: Apache-2.0} => card.license = 'Apache-2.0' | did you mean apache-2.0 | other
-card: {license: ''} => card.license = '' | write other
-languages: {gsw: {tag: Swiss German}} => languages.gsw.tag = 'Swiss German' | such as en or gsw
-languages: {eng: {tag: eng_Latn}} => languages.eng.tag = 'eng_Latn' | such as eng
-languages: {eng: {tag: en-GB}} => languages.eng.tag = 'en-GB' | such as en
-languages: {jpn: {tag: jp}} => languages.jpn.tag = 'jp' | no code of ISO 639-1
-train.learning_rate: 1 => unknown key train.learning_rate | written as train: {learning_rate: 1}
-train: {mask_random: 0.7, mask_keep: 0.4} => train.mask_random = 0.7 and train.mask_keep = 0.4 | 1 at most
-train: {order: documents, objective: labels, sequence_lengths: [128], phase_starts: [0]} => train.order = 'documents' | leave it out
-export: {adapter: also} => export.adapter = 'also' | train.lora_rank = 0 trains none
-train: {lora_alpha: 32} => train.lora_alpha = 32 | train.lora_rank = 0 means no adapters
-train: {warmup: 0.7, cooldown: 0.6} => train.warmup = 0.7 and train.cooldown = 0.6 add up to 1.3
-train: {max_steps: 1000000000000000000} => train.max_steps = 1000000000000000000 | 10000000
-train: {learning_rate: 1.0e+300} => train.learning_rate = 1e+300 | less than or equal to 10
-train: {seed: 99999999999999999999} => train.seed = 99999999999999999999 | less than
-train: {epochs: 1.0e+9} => train.epochs = 1000000000.0 | 1000000
-model: {hidden_size: 100000000} => model.hidden_size = 100000000 | 1048576
-train: {hybrid_ratio: 15/16, max_steps: 100, sequence_lengths: [128, 512], phase_starts: [0, 0.5], global_batch_tokens: 8192} => = 8192 with train.batch_reduction = 4 gives 10 rows of 512 | at step 50, fewer than the 16
-train: {hybrid_ratio: 63/64} => = 4096 with train.batch_reduction = 4 gives 8 rows of 128 | 64 that train.hybrid_ratio = 63/64
-evaluation: {sequence_length: 4} => evaluation.sequence_length = 4: input should be greater than or equal to 7
-model: {hidden_size: 65536, num_attention_heads: 64, intermediate_size: 262144} => model.hidden_size = 65536 | parameters; at 20 bytes each | TiB, more than 2 TiB
-model: {architecture: transformers} => model.architecture = 'transformers' needs model.config | model_type:
-model: {config: {model_type: gpt2}} => model.architecture = 'gpt_bert' does not use model.config
-model: {architecture: transformers, config: {n_layer: 2}} => model.config needs `model_type`
-GPT3}} => model.config.model_type = 'gpt3' | did you mean | gpt2
-GPT2, n_embed: 64}} => model.config has 'n_embed', which GPT2Config | did you mean n_embd
-GPT2, n_embd: many}} => model.config.n_embd = 'many': GPT2Config of transformers expects int
-GPT2, hidden_size: 64.5}} => model.config.hidden_size = 64.5 | expects int
-GPT2, activation_function: 3}} => model.config.activation_function = 3 | expects str
-GPT2, vocab_size: 9}} => model.config has vocab_size | tokenizer.vocab_size
-GPT2, n_positions: 9}} => model.config has n_positions | model.max_position_embeddings
-GPT2, eos_token_id: 9}} => model.config has eos_token_id | come from the tokenizer
-HYBRID}} => train.objective: masked, diffusion or causal
-GPT2}}\nevaluation: {sequence_length: 600} => evaluation.sequence_length = 600 | = 512
-tokenizer: {source: own/tokenizer.json} => tokenizer.source: own/tokenizer.json: no such file
-tokenizer: {source: ./texts} => tokenizer.source: ./texts: this is a folder
-tokenizer: {source: texts/a.txt} => tokenizer.source: texts/a.txt: not JSON
-tokenizer: {source: odd.json} => tokenizer.source: odd.json: not a tokenizer
-tokenizer: {source: plain.json} => tokenizer.source: plain.json has no token <s>
-corpus: {validation_files: [odd.xml]} => odd.xml: this file format cannot be read | .jsonl
-corpus: {validation_files: ['texts/*.md']} => texts/*.md: no such file
-train: {precision: fp16} => train.precision = 'fp16' | choose auto | fp32
-models: {eng: {train: {epoch: 1}}} => models.eng.train.epoch | epochs
-tran: {} => tran | train
-train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5 | less than or equal to 1
-train: {epochs: many} => train.epochs = 'many' | number
-train: {hybrid_ratio: "3/2"} => train.hybrid_ratio = '3/2' | 0 < n < d
-train: {optimizer: sgd} => train.optimizer = 'sgd' | 'lamb'
-train: {optimizer: muon, lora_rank: 4} => train.optimizer = muon | train.lora_rank = 4 | set train.optimizer: adamw
-recipe: tune => recipe = 'tune' | no such recipe | did you mean tuned
-models: {eng: {recipe: publishd}} => models.eng.recipe = 'publishd' | did you mean published
-model: {num_attention_heads: 7} => num_attention_heads = 7 | hidden_size = 128
-train: {sequence_lengths: [1024]} => train.phase_starts | sequence_lengths
-train: {sequence_lengths: [1024], phase_starts: [0], global_batch_tokens: 16384} => 1024 | max_position_embeddings = 512
-preset: smal => preset = 'smal' | small
-models: {eng: {preset: smal}} => preset = 'smal' of model eng | small
-models: [eng] => models = ['eng'] | mapping
-languages: eng => languages = 'eng' | mapping
-train: {epochs: true} => train.epochs = True | number
-targets: [enf] => 'enf' | eng
-batches: {mine: [enf]} => mine | 'enf' | eng
-models: {a/b: {languages: [eng]}} => 'a/b' | not a name
-models: {../x: {languages: [eng]}} => '../x' | not a name
-models: {mix: {languages: [eng, dee]}} => 'dee' | deu
-export: {variants: [main], default_variant: ema} => 'ema' | variants
-publish: {repo_template: "{username}/{language}"} => '{username}/{language}' | {model}
-publish: {repo_template: "{model}"} => publish.repo_template | owner/name
-publish: {repo_template: "{username}/{model.__class__}"} => {model}
-publish: {repo_template: "a/../{model}"} => owner/name
-run: {hf_token: x} => run.hf_token | environment
-run: {checkpoints: "s3://key:secret@bucket/x"} => run.checkpoints = 's3:***@bucket/x' | s3://bucket/prefix | environment
-run: {checkpoints: ["s3://key:sec ret@bucket/x"]} => run.checkpoints = ['s3:***@bucket/x']
-run: {checkpoints: "gs://bucket/x"} => run.checkpoints = 'gs://bucket/x' | s3://bucket/prefix or file:///path
-run: {checkpoints: "https://h/x?token=1 2"} => run.checkpoints = 'https://h/x?*** | s3://bucket/prefix
-run.checkpoints: "s3://key:sec@ret@bucket/x" => run: {checkpoints: s3:***@bucket/x}
-languages: {eng: {corpus: {files: ["nothing/*.txt"]}}} => nothing/*.txt | no such file
-languages: {due: {corpus: {files: []}}} => languages.due | `name` | deu
-languages: {eng: {corpus: {files: a.txt}}} => corpus.files = 'a.txt' | [a.txt]
-train: {hybrid_ratio: 0.7} => hybrid_ratio = 0.7 | 15/16
-train: 3 => train = 3 | keys
-languages: {eng: {corpus: {files: [texts]}}} => texts/*.txt
-languages: {eng: {corpus: {files: [], hub: null}}} => languages.eng.corpus.files
-corpus: {hub: {repository: a/b}} => corpus.hub = | a name or a list is expected, such as [{repository: Salesforce/wikitext, config:
-corpus: {hub: [{config: x}]} => corpus.hub | each entry needs a repository, such as [{repository: Salesforce/wikitext, config:
-corpus: {hub: [{repository: a/b, confg: x}]} => corpus.hub | an entry has no key confg; its keys are repository, config, files
-corpus: {hub: [{repository: a/b, files: x/*}]} => corpus.hub | a list
-corpus: {hub: [{repository: a/b, files: [x/*, x/*]}]} => corpus.hub | x/* appears 2 times; name it once
-corpus: {hub: []} => corpus.hub = []
-corpus: {hub: [{repository: ""}]} => corpus.hub | each entry needs a repository
-model: {source: eng} => eng continues eng
-models: {more: {languages: [eng], model: {source: more}}} => more continues more | cannot continue itself
-models: {more: {model: {source: b}}, b: {model: {source: more}}} => more continues b continues more
-models: {more: {languages: [eng], model: {source: egn}}} => 'egn' | did you mean eng
-models: {more: {languages: [eng], model: {source: converted/eng}}} => write only its name, eng
-models: {more: {languages: [eng], model: {source: ""}}} => model.source = ''
-models: {more: {model: {source: owner/name}}} => models.more needs `languages:`
-models: {more: {model: {source: eng, hidden_size: 512}}} => model.hidden_size = 512 | it is 128
-models: {more: {model: {source: eng, gate: false}}} => model.gate = False | it is True
-train: {batch_size: 64} => unknown key train.batch_size; did you mean global_batch_tokens?
-train: {block_size: 64} => unknown key train.block_size; did you mean sequence_lengths?
-batch_size: 64 => unknown key batch_size; did you mean train.global_batch_tokens?
-model: {n_layer: 4} => unknown key model.n_layer; did you mean num_hidden_layers?
-model: {context_length: 4} => unknown key model.context_length; did you mean max_position_embeddings?
-run: {save_steps: 4} => unknown key run.save_steps; did you mean checkpoint_every?
-tasks: {mine: {TASK, text: "{a}", tuning: {batch_size: 1}}}\nevaluation: {tasks: [mine]} => mine.yaml: tasks.mine.tuning: unknown key batch_size; did you mean batch?
-train: {steps: 3} => unknown key train.steps; did you mean max_steps?
-steps: 3 => unknown key steps; did you mean train.max_steps?
-corpus: {documents: 5} => unknown key corpus.documents; did you mean document?
+train: {seed: 010} => line 1: 010 is one number in YAML 1.1 | in quotes: "010"
+train: {seed: xZEROS} => train.seed = 'x000 | ... (5,003 characters)
+train: {zeed: 1} => unknown key train.zeed; did you mean seed
+tran: {} => unknown key tran; did you mean train
+models: {eng: {trian: {}}} => unknown key models.eng.trian; did you mean train
+models: {eng: {train: {epoch: 1}}} => models.eng: unknown key train.epoch; did you mean epochs
 train: {vocab_size: 3} => unknown key train.vocab_size; did you mean tokenizer.vocab_size?
-model: {heads: 4} => unknown key model.heads; did you mean num_attention_heads?
+train.learning_rate: 1 => unknown key train.learning_rate | written as train: {learning_rate: ...}
+run: {hf_token: x} => unknown key run.hf_token; secrets are environment variables
 corpus: {language_filter: {keeep: 1}} => unknown key corpus.language_filter.keeep; known are
-tasks: {mine: {txt: "{a}"}} => unknown key tasks.mine.txt; did you mean text?
-tasks: {mine: 3} => tasks.mine = 3: keys with values are expected
+suites: {mine: {file: [a.tsv]}} => unknown key suites.mine.file; did you mean files
 tasks: {mine: {TASK, baselines: [{modell: a}]}} => unknown key tasks.mine.baselines.0.modell; did you mean model?
-tasks: {mine: {TASK, text: "{a}", tuning: {lr: 1}}}\nevaluation: {tasks: [mine]} => mine.yaml: tasks.mine.tuning: unknown key lr; did you mean learning_rate?
-tasks: {mine: {TASK, text: "{a}", tuning: {seeds: [1, 1]}}}\nevaluation: {tasks: [mine]} => tasks.mine.tuning: seeds = [1, 1]: 1 appears 2 times
-evaluation: {task_seeds: [1, 1]} => evaluation.task_seeds = [1, 1]: 1 appears 2 times; name it once
-tasks: {mine: {TASK}} => mine.yaml: tasks.mine: set `text`
-tasks: {mine: {TASK, text: "{a}", languages: {gsw: x}}} => tasks.mine
-suites: {mine: {file: [a.tsv]}} => unknown key suites.mine.file; did you mean files?
-experiments: {a: {base: eng, varies: {}}} => unknown key experiments.a.varies; did you mean vary?
-experiments: {a: {base: eng, vary: {train.steps: [1, 2]}}} => unknown key train.steps; did you mean train.max_steps?
+tasks: {mine: {TASK, text: "{a}", tuning: {epoch: 1}}}\nevaluation: {tasks: [mine]} => tasks.mine.tuning: unknown key epoch; did you mean epochs?
+preset: TINY => preset = 'TINY' of model eng: there is no such file; did you mean tiny
+models: {eng: {preset: [tiny, smal]}} => models.eng: preset = 'smal' of model eng
+targets: [enf] => targets names 'enf' | eng
+targets: [gsw] => 'gsw', which is not a model | `languages: {gsw: {name: NAME, corpus:
+targets: [true] => targets.0 = True: input should be a valid string
+targets: eng => targets = 'eng': input should be a valid list
+targets: [eng, deu, eng] => targets = ['eng', 'deu', 'eng']: eng appears 2 times
+batches: {mine: [enf]} => mine names 'enf' | eng
+models: [eng] => models = ['eng']: input should be a valid dictionary
+models: {a/b: {languages: [eng]}} => models: 'a/b': letters and digits are expected
+languages: {gsw: {script: Latn}} => languages.gsw.name: a language of your own has a name
+languages: {eng: {tag: eng_Latn}} => languages.eng.tag = 'eng_Latn': a code of ISO 639
+card: {license: Apache-2.0} => card.license = 'Apache-2.0': | did you mean apache-2.0
+train: {epochs: many} => train.epochs = 'many': | number
+train: {epochs: true} => train.epochs = True: a number is expected
+train: {betas: [0.9]} => train.betas = [0.9]: list should have at least 2 items
+train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5: input should be less than or equal to 1
+train: {optimizer: sgd} => train.optimizer = 'sgd': input should be 'lamb'
+train: {hybrid_ratio: "3/2"} => train.hybrid_ratio = '3/2': a ratio | 0 < n < d
+train: 3 => train = 3: input should be
+corpus: {budget: 010 words} => corpus.budget = '010 words': megabytes are expected
+corpus: {hub: [{config: x}]} => corpus.hub.0.repository: this key is missing
+mixture: {weights: {eng: 2}} => mixture.weights = {'eng': 2}: size, uniform or a number
+publish: {repo_template: "a/../{model}"} => publish.repo_template = 'a/../{model}': owner/name is expected
+run: {checkpoints: "s3://key:secret@bucket/x"} => run.checkpoints = 's3:***@bucket/x': s3://bucket/prefix
+run: {checkpoints: "https://h/x?token=1 2"} => run.checkpoints = 'https://h/x?***
+run.checkpoints: "s3://key:sec@ret@bucket/x" => nested keys are written as run: {checkpoints: ...}
+predict: {inputs: {1880: a.csv, "1880": b.csv}} => predict.inputs | 1880 appears 2 times
+train: {mask_random: 0.7, mask_keep: 0.4} => train.mask_random = 0.7, train.mask_keep = 0.4: together 1 at most
+train: {optimizer: muon, lora_rank: 4} => train.optimizer = 'muon', train.lora_rank = 4: muon does not
+train: {hybrid_ratio: 15/16, max_steps: 100, sequence_lengths: [128, 512], phase_starts: [0, 0.5], global_batch_tokens: 8192} => = 8192, train.batch_reduction = 4.0, | the smallest batch of a phase
+train: {sequence_lengths: [1024], phase_starts: [0], global_batch_tokens: 16384} => train.sequence_lengths = [1024] of model eng: model.max_position_embeddings = 512 at most
+export: {adapter: also} => export.adapter = 'also' of model eng: none with train.lora_rank = 0
+suites: {mine: {title: Mine}} => suites.mine.language = None, suites.mine.languages = {}: one of the two
+tasks: {mine: {TASK}} => tasks.mine.text = None, tasks.mine.pair = None: templates
+models: {mix: {languages: [eng, dee]}} => models.mix: model mix: languages: 'dee' is not a language; did you mean deu
+model: {hidden_size: 65536, num_attention_heads: 64, intermediate_size: 262144} => model.hidden_size = 65536 | TiB
+model: {architecture: transformers} => model.architecture = 'transformers', model.config = None: transformers has a config
+GPT3}} => model.config.model_type = 'gpt3': transformers has no such model; did you mean | gpt2
+GPT2, n_embed: 64}} => model.config.n_embed = 64: gpt2 of transformers has no such key; did you mean n_embd
+GPT2, n_embd: many}} => model.config: | 'n_embd' expected int
+GPT2, vocab_size: 9}} => model.config = | tokenizer.vocab_size
+evaluation: {suites: [blmp, nosuch], tasks: [rt]} => model eng: these do not exist: evaluation.suites: blmp; did you mean blimp | nosuch | evaluation.tasks: rt; did you mean
+tokenizer: {source: own/tokenizer.json} => tokenizer.source = 'own/tokenizer.json': | no such file
+corpus: {validation_files: ['texts/*.md']} => texts/*.md: no such file
+languages: {eng: {corpus: {files: [], hub: null}}} => languages.eng: corpus of eng: files, a dataset of the Hub (hub) or builtin is expected
+model: {source: eng} => model.source: eng continues eng, which is a circle
+models: {more: {model: {source: b}}, b: {model: {source: more}}} => more continues b continues more, which is a circle
+models: {more: {languages: [eng], model: {source: egn}}} => model.source = 'egn': a model | did you mean eng
+models: {more: {model: {source: eng, hidden_size: 512}}} => model.hidden_size = 512 of model more: that of its source eng is 128
+models: {more: {model: {source: owner/name}}} => models.more.languages: a list of codes is expected
 """
 SHORT = {
     "ZEROS": "0" * 5000,
     "GPT2": GPT2,
     "TASK": "train: [texts/a.txt], test: [texts/a.txt], language: eng",
     "GPT3": GPT2.replace("gpt2", "gpt3"),
-    "HYBRID": GPT2.replace("causal", "hybrid"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.strip().splitlines())
 def test_a_mistake_in_a_file_is_one_line_that_names_the_file(mistake):
-    Path("odd.json").write_text('{"a": 1}')
-    Path("odd.xml").write_text("<a/>")
-    Tokenizer(models.BPE()).save("plain.json")
-    text, words = mistake.replace(r"\n", "\n").replace(r"\t", "\t").split(" => ")
+    text, words = mistake.replace(r"\n", "\n").split(" => ")
     for short, whole in SHORT.items():
         text = text.replace(short, whole)
     Path("mine.yaml").write_text(text)
     with open("config/config.yaml", "a") as file:
         file.write("preset: tiny\ntrain: {batch_reduction: 4}\n")
-    name = "more" if "more:" in text else "eng"
+    name = "more" if "more:" in text else "mix" if "mix:" in text else "eng"
     assert refused(*words.split(" | "), configfiles=("mine.yaml",), name=name).startswith("mine.yaml")
+
+
+def test_a_mistake_in_a_model_stops_only_who_asks_for_it():
+    """Also where its language is another model's, whose suites and tasks are looked at together."""
+    models = "models: {bad: {languages: [eng], train: {epochs: many}}, odd: {languages: [enf]}}\n"
+    Path("mine.yaml").write_text(models + "evaluation: {suites: [english_basics]}\n")
+    made = loading.load(["mine.yaml"])
+    assert made.model("eng") and STAGES["suite"].parts(made, "eng") == ["english_basics"]
+    refused("train.epochs = 'many'", configfiles=("mine.yaml",), name="bad")
 
 
 @pytest.mark.parametrize(
@@ -259,8 +151,7 @@ def test_a_mistake_in_a_file_is_one_line_that_names_the_file(mistake):
         ("protocols/sound", "epoch", "epochs", {"evaluation": {"tasks": ["rte_sound"]}}),
         ("tasks/rte", "metrik", "metric", {"evaluation": {"tasks": ["rte"]}}),
         ("suites/blimp", "phenomenom", "phenomenon", {"evaluation": {"suites": ["blimp"]}}),
-        ("challenges/babylm_strict", "word", "words", {}),
-        ("recipes/tuned", "trains", "train", {"recipe": "tuned"}),
+        ("presets/tuned", "trains", "train", {"preset": "tuned"}),
     ],
 )
 def test_an_unknown_key_in_a_file_of_the_project(path, key, meant, use, tmp_path):
@@ -268,37 +159,28 @@ def test_an_unknown_key_in_a_file_of_the_project(path, key, meant, use, tmp_path
     shutil.copytree(ROOT / "config", tmp_path / "here/config")
     with open(tmp_path / f"here/config/{path}.yaml", "a") as file:
         file.write(f"{key}: 3\n")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=rf"config/{path}.yaml: unknown key {key}; did you mean {meant}"):
         Configuration([("mine.yaml", use)], tmp_path / "here").model("eng")
-    said = str(error.value)
-    assert f"config/{path}.yaml: unknown " in said and f"{key}; did you mean {meant}" in said and "\n" not in said
-
-
-def test_every_other_name_of_a_key_is_the_name_of_no_key_here():
-    """A name that is a key of the same section would never be looked up; a key that does not exist would be no help."""
-    fields = [set(section.model_fields) for section in (*SECTIONS.values(), Tuning)]
-    for key, others in OTHER_NAMES.items():
-        of_key = [names for names in fields if key in names]
-        assert of_key, f"there is no key {key}"
-        assert not any(other in names for other in others.split() for names in of_key), key
 
 
 @pytest.mark.parametrize(
     ("model", "train", "words"),
     [
-        ("{source: b}", "{objective: hybrid}", ["has no hybrid models, only masked or causal"]),
-        ("{source: b, config: {model_type: gpt2}}", "{}", ["model.config: a model that continues b takes its config"]),
-        ("{source: b, architecture: gpt_bert}", "{}", ["model.architecture = gpt_bert", "where it is transformers"]),
-        ("{source: deu, architecture: transformers}", "{}", ["where it is gpt_bert; leave the key out"]),
-        ("{source: deu}", "{lora_rank: 8}", ["train.lora_rank = 8: adapters change a trained transformers model"]),
-        ("{source: b}", "{objective: masked, optimizer: adamw, sequence_lengths: [1024], phase_starts: [0]}", ["1024"]),
+        ("{source: b}", "{objective: hybrid}", "train.objective = 'hybrid' of model eng: transformers models have"),
+        ("{source: b, config: {model_type: gpt2}}", "{}", "model.source = 'b', model.config = {'model_type': 'gpt2'}"),
+        (
+            "{source: b, architecture: gpt_bert}",
+            "{}",
+            "model.architecture = 'gpt_bert' of model eng: that of its source b",
+        ),
+        ("{source: deu}", "{lora_rank: 8}", "train.lora_rank = 8 of model eng: 0 unless model.source"),
     ],
 )
 def test_a_source_of_another_kind(model, train, words):
     more = "train: {objective: masked, optimizer: adamw}\n"
     entry = f"models: {{eng: {{model: {model}, train: {train}}}, b: {{languages: [eng], preset: bert_30m}}}}\n"
     Path("mine.yaml").write_text(more + entry)
-    assert refused(*words, configfiles=("mine.yaml",)).startswith("mine.yaml, models.eng: ")
+    assert refused(words, configfiles=("mine.yaml",)).startswith("mine.yaml, models.eng: ")
 
 
 def test_a_folder_without_a_configuration():
@@ -313,9 +195,7 @@ def test_a_folder_without_a_configuration():
 def test_a_language_that_is_in_no_list_says_how_it_is_added():
     made = loading.load()
     for ask in (made.language, made.languages_of):
-        with pytest.raises(
-            UserError, match=r"`languages: \{gsw: \{name: NAME, corpus: \{files: \[texts/gsw/\*\.txt\]\}\}\}`"
-        ):
+        with pytest.raises(UserError, match=r"`languages: \{gsw: \{name: NAME, corpus: \{files: \[texts/gsw/\*\.txt\]"):
             ask("gsw")
         with pytest.raises(UserError, match=r"did you mean eng( or \w+)*\?$"):
             ask("Eng")
@@ -346,16 +226,8 @@ def test_what_differs_from_the_defaults_is_shown_alone(capsys):
     assert "train.clip_norm" not in found, "the user said what is the default"
 
 
-def test_a_profile_has_no_words_that_snakemake_reads_as_booleans():
-    Path("profile.yaml").write_text("configfile: mine.yaml\nconfig: {card: {license: no}}\n")
-    with pytest.raises(UserError, match=r"profile.yaml: line 2: Snakemake reads no as a boolean"):
-        loading.read_profile(".")
-    Path("profile.yaml").write_text("keep-going: yes\nset-resources: {train: {begin: 01:30}}\nconfig: {card: {}}\n")
-    assert "keep-going" in loading.read_profile("."), "what Snakemake alone reads is not ours"
-
-
 def test_what_looks_like_a_repetition_and_is_none():
-    text = "base: &base {train: {seed: 1}}\nother:\n  <<: *base\n  train: {seed: 2}\nlist: [{a: 1}, {a: 2}]\n1: a\n'1': b\n"
+    text = "base: &base {train: {seed: 1}}\nother:\n  <<: *base\n  train: {seed: 2}\nlist: [{a: 1}, {a: 2}]\n1: a\n'2': b\n"
     assert parse(text, "a.yaml")["other"] == {"train": {"seed": 2}}
     Path("mine.yaml").write_text("targets: [tier1, eng]\nbatches: {mine: [eng, deu]}\n")
     assert loading.load(["mine.yaml"]).targets().count("eng") == 1
@@ -366,12 +238,11 @@ def test_what_looks_like_a_repetition_and_is_none():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train.learning_rate=1"], "'train={learning_rate: 1}'"),
-        (["train={seed: 1, seed: 2}"], "train.seed|the key seed appears twice"),
+        (["train.learning_rate=1"], "nested keys are written as train: {learning_rate: ...}"),
+        (["train={seed: 1, seed: 2}"], "the key seed appears twice"),
         (["a=1", "a=2"], "a is given twice"),
         (["a=1", "eng"], "eng: KEY=VALUE is expected; --config takes all words up to the next option"),
         (["train={seed: 010}"], "010 is one number in YAML 1.1"),
-        (["train={max_steps: 1:30}"], "1:30 is one number in YAML 1.1"),
     ],
 )
 def test_mistakes_on_the_command_line(words, message):
@@ -401,25 +272,6 @@ def test_every_yaml_file_is_checked(path, read, content, words):
         read()
 
 
-@pytest.mark.parametrize(
-    ("pattern", "place"),
-    [
-        ("texts/**/*.txt", "texts/locked"),
-        ("texts/*/b.txt", "texts/locked/b.txt"),
-        ("texts/locked/*.txt", "texts/locked"),
-        ("texts/one.txt", "texts/one.txt"),
-    ],
-)
-def test_text_that_may_not_be_read_is_not_left_out(project, pattern, place):
-    Path("texts/locked").mkdir()
-    Path("texts/locked/b.txt").write_text("b")
-    Path("texts/one.txt").write_text("one")
-    for path in ("texts/locked", "texts/one.txt"):
-        Path(path).chmod(0)
-    with without_rights(project):
-        refused(f"{place}: cannot be read: ", overrides={"languages": {"eng": {"corpus": {"files": [pattern]}}}})
-
-
 def test_a_manifest_that_is_none():
     """JSON, but of something else."""
     folder = Path("results/corpora/eng")
@@ -441,21 +293,3 @@ def test_an_unknown_key_of_a_settings_file_is_refused():
     write_json("train.json", values | {"modle": {}})
     with pytest.raises(UserError, match=r"train\.json: unknown key modle; delete the file"):
         read_settings("train.json", STAGES["train"].settings)
-
-
-def test_links_that_lead_back_are_followed_once(project):
-    Path("texts/deep/er").mkdir(parents=True)
-    Path("texts/deep/er/b.txt").write_text("b")
-    for name in ("up", "again"):  # two such links made 2^40 paths
-        Path(f"texts/deep/{name}").symlink_to("..")
-    Path("texts/self").symlink_to("self")
-    Path("texts/c.txt").symlink_to("a.txt")
-    Path("elsewhere").mkdir()
-    Path("elsewhere/d.txt").write_text("d")
-    Path("texts/far").symlink_to(project / "elsewhere")
-    expected = ["texts/a.txt", "texts/deep/er/b.txt", "texts/far/d.txt"]
-    assert expand_glob("texts/**/*.txt") == expected
-    assert expand_glob("./texts//**/*.txt") == expected
-    assert expand_glob(f"{project}/texts/**") == [f"{project}/{path}" for path in expected]
-    assert expand_glob("**/b.txt") == ["texts/deep/er/b.txt"]
-    assert expand_glob("texts/*/*.txt") == ["texts/again/a.txt", "texts/far/d.txt"][1:]

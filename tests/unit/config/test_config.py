@@ -7,13 +7,13 @@ import sys
 
 import pytest
 import yaml
-from babelmill.settings import settings_of
 
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS, User
 from babelmill.config.values import typed
 from babelmill.core.files import UserError
+from helpers.stages import settings_of
 
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
 
@@ -39,7 +39,7 @@ def test_defaults_hold_every_key_and_document_it():
     for section, section_type in SECTIONS.items():
         assert list(values[section]) == [*section_type.model_fields], f"{section}: other keys, or in another order"
     for line in text.splitlines():
-        continued = line.startswith(" " * 8)
+        continued = line.startswith(" " * 4)
         if line.strip() and not line.strip().startswith("#") and not line.strip().endswith(":") and not continued:
             assert "#" in line or "[eng, zho" in line, f"no comment: {line}"
 
@@ -65,9 +65,6 @@ def test_later_layers_beat_earlier_ones():
     assert made.model("deu").origins["train.learning_rate"] == "layer2.yaml, models.deu"
     assert made.model("eng").origins["train.learning_rate"] == "layer2.yaml"
     assert made.model("eng").origins["train.global_batch_tokens"] == "config/presets/tiny.yaml"
-    nested = {"architecture": "transformers", "config": {"model_type": "gpt2", "n_embd": 32}}
-    made = configuration({"models": {"deu": {"model": nested, "train": {"objective": "causal"}}}})
-    assert made.model("deu").origins["model.config"] == made.model("deu").origins["model.config.n_embd"]
 
 
 def test_the_layer_of_a_null_is_named():

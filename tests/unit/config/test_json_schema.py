@@ -43,7 +43,7 @@ def test_what_documents_show_holds():
 
 def test_every_key_says_what_it_is_for():
     for section in SECTIONS.values():
-        for key, schema in SCHEMA["definitions"][section.__name__]["properties"].items():
+        for key, schema in SCHEMA["$defs"][section.__name__]["properties"].items():
             assert schema["description"], f"{section.__name__}.{key}"
 
 

@@ -1,24 +1,16 @@
-"""Presets: what each holds, which one a model has, and presets of one's own."""
+"""Presets: what each holds, which ones a model has, and presets of one's own."""
 
 import re
 import shutil
 
 import pytest
-from test_config import configuration, refused
+from test_config import configuration
 
 from babelmill import cli
+from babelmill.commands.config import about_of
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
-
-
-@pytest.mark.parametrize("preset", ["tiny", "small", "base", "multilingual"])
-def test_presets_are_valid_and_carry_the_published_sizes(preset):
-    model = configuration({"preset": preset}).model("eng").model
-    sizes = {"tiny": (128, 384, 4, 4), "small": (384, 1280, 6, 12), "base": (768, 2560, 12, 12)}
-    sizes["multilingual"] = (768, 3072, 12, 12)
-    found = (model.hidden_size, model.intermediate_size, model.num_attention_heads, model.num_hidden_layers)
-    assert found == sizes[preset]
-
+from babelmill.reporting.asked import preset_as_it_stands
 
 PRESETS = sorted(path.stem for path in (ROOT / "config/presets").glob("*.yaml"))
 
@@ -27,34 +19,57 @@ PRESETS = sorted(path.stem for path in (ROOT / "config/presets").glob("*.yaml"))
 def test_every_preset_is_valid_and_says_what_it_is_for(preset):
     text = (ROOT / f"config/presets/{preset}.yaml").read_text()
     assert re.match(r"# .{20,}\n", text)
-    configuration({"preset": preset}).corpus("eng")
     configuration({"preset": preset}).model("eng")
 
 
-def test_a_preset_may_have_a_budget_for_the_text_of_its_language():
-    made = configuration({"models": {"eng": {"preset": "1gpu_standard"}}})
-    assert made.corpus("eng").corpus.budget == "250000 documents"
-    assert made.corpus("eng").origins["corpus.budget"] == "config/presets/1gpu_standard.yaml"
-    assert made.corpus("deu").corpus.budget is None
-    made = configuration({"preset": "2gpu_standard", "languages": {"eng": {"corpus": {"budget": "1M words"}}}})
-    assert [made.corpus(code).corpus.budget for code in ("eng", "deu")] == ["1000000 words", "500000 documents"]
-    mixture = {"models": {"two": {"languages": ["eng", "deu"], "preset": "2gpu_standard"}}}
-    assert "and eng has another preset: set languages.eng.corpus.budget" in refused(mixture, name="two")
-    configuration(mixture, {"corpus": {"budget": "1M words"}}).model("two")
-    other = {"preset": "1gpu_standard", "models": {"big": {"languages": ["eng"], "preset": "h200_8gpu_quality"}}}
-    assert "preset h200_8gpu_quality of model big sets corpus.budget = 2M documents" in refused(other, name="big")
+@pytest.mark.parametrize(
+    ("preset", "sizes"),
+    [
+        ("tiny", (128, 384, 4, 4)),
+        ("small", (384, 1280, 6, 12)),
+        ("base", (768, 2560, 12, 12)),
+        ("multilingual", (768, 3072, 12, 12)),
+    ],
+)
+def test_presets_carry_the_published_sizes(preset, sizes):
+    model = configuration({"preset": preset}).model("eng").model
+    found = (model.hidden_size, model.intermediate_size, model.num_attention_heads, model.num_hidden_layers)
+    assert found == sizes
+
+
+def test_of_several_presets_the_later_one_wins_and_the_user_beats_both():
+    made = configuration({"preset": ["tiny", "tuned"], "train": {"learning_rate": 0.003}})
+    model = made.model("eng")
+    assert (model.train.optimizer, model.train.weight_decay, model.train.learning_rate) == ("muon", 0.5, 0.003)
+    assert model.train.global_batch_tokens == 4096 and model.preset == "tiny+tuned"
+    assert model.origins["train.optimizer"] == "config/presets/tuned.yaml"
+    assert model.origins["train.learning_rate"] == "layer0.yaml"
+    assert (preset_as_it_stands(made, "eng"), preset_as_it_stands(configuration({"preset": "tiny"}), "eng")) == (
+        "",
+        "tiny",
+    )
+
+
+def test_a_model_may_have_presets_of_its_own():
+    """Also those that it inherits, and as what an experiment varies."""
+    models = {"eng": {"preset": ["tiny", "tuned"]}, "more": {"like": "eng"}, "old": {"like": "more", "preset": "tiny"}}
+    grid = {"base": "deu", "vary": {"preset": ["tiny", ["tiny", "tuned"]]}, "compare_with": {"preset": "tiny"}}
+    made = configuration({"models": models, "experiments": {"both": grid}})
+    optimizers = [made.model(name).train.optimizer for name in ("eng", "more", "old", *made.batches["both"])]
+    assert optimizers == ["muon", "muon", "lamb", "lamb", "muon"]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("# Mine.\ntran: {epochs: 3}\n", "config/presets/mine.yaml: unknown section tran; did you mean train"),
-        (
-            "# Mine.\ncorpus: {files: [a.txt]}\n",
-            "mine.yaml: a preset may set only one key of the section corpus, corpus.budget",
-        ),
+        ("# Mine.\ntran: {epochs: 3}\n", "config/presets/mine.yaml: unknown key tran; did you mean train"),
+        ("# Mine.\ncorpus: {budget: 3}\n", "config/presets/mine.yaml: unknown key corpus"),
         ("# Mine.\ntrain: {epoch: 3}\n", "config/presets/mine.yaml: unknown key train.epoch; did you mean epochs"),
-        ("# Mine.\ncorpus:\n", "mine.yaml: corpus = None: keys are expected; leave out a section that has none"),
+        ("# Mine.\ntrain:\n", "config/presets/mine.yaml: train = None: "),
+        (
+            "# Mine.\ntrain: {optimizer: muon, lora_rank: 3}\n",
+            "mine.yaml: train.optimizer = 'muon', train.lora_rank = 3:",
+        ),
     ],
 )
 def test_a_preset_of_ones_own_is_checked(tmp_path, text, message):
@@ -65,14 +80,20 @@ def test_a_preset_of_ones_own_is_checked(tmp_path, text, message):
     assert message in str(error.value)
 
 
-def test_preset_follows_the_tier():
+def test_presets_are_listed_and_shown_by_the_first_paragraph_of_their_comment(tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("#For my\n#  laptop.\n#\n# More.\ntrain: {epochs: 3}\n")
+    assert about_of(tmp_path / "mine.yaml") == "For my laptop."
+    assert cli.main(["config", "--presets"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert {*PRESETS} <= lines.keys() and max(map(len, lines.values())) <= 100
+    assert cli.main(["config", "--presets", "tuned"]) == 0
+    assert "train.optimizer: muon" in capsys.readouterr().out
+
+
+def test_auto_follows_the_tier():
     made = configuration({"models": {"nordic": {"languages": ["dan", "swe"]}}})
-    assert [made.model(name).preset for name in ("eng", "jpn", "zul", "nordic")] == [
-        "base",
-        "small",
-        "small",
-        "multilingual",
-    ]
+    names = ("eng", "jpn", "zul", "nordic")
+    assert [made.model(name).preset for name in names] == ["base", "small", "small", "multilingual"]
 
 
 def test_a_model_of_another_type_has_none_of_a_presets_keys():
@@ -81,16 +102,3 @@ def test_a_model_of_another_type_has_none_of_a_presets_keys():
     assert made.model.config == llama
     made = configuration({"preset": "gpt2_30m", "models": {"eng": {"model": {"config": {"n_embd": 64}}}}}).model("eng")
     assert made.model.config == {"model_type": "gpt2", "n_embd": 64, "n_layer": 8, "n_head": 8}
-
-
-def test_presets_are_listed_with_the_first_sentence_of_their_files(tmp_path, monkeypatch, capsys):
-    """Also those of one's own; without a configuration and without network."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config/presets").mkdir(parents=True)
-    comment = "# yaml-language-server: $schema=x\n#For my\n#  laptop\x1b[2J. It is slow.\n#\n# More.\n"
-    (tmp_path / "config/presets/mine.yaml").write_text(f"{comment}train: {{epochs: 3}}\n")
-    assert cli.main(["config", "--presets"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    about = dict(line.split(maxsplit=1) for line in lines)
-    assert about["mine"].startswith("For my laptop") and "\x1b" not in about["mine"] and "slow" not in about["mine"]
-    assert about.keys() >= {"mine", *PRESETS} and max(map(len, lines)) <= 100

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.core import known_hashes, local_sources, manifest
+from babelmill.core import local_sources
 from babelmill.core.files import UserError, read_json
+from babelmill.core.local_sources import expand_glob
+from helpers.damage import without_rights
 
-CORPUS = Path("corpus")
 PATTERN = "texts/*.txt"
 
 
@@ -31,8 +32,8 @@ def hashed(monkeypatch) -> list[str]:
         read.append(path)
         return whole(path)
 
-    whole = known_hashes.sha256
-    monkeypatch.setattr(known_hashes, "sha256", sha256)
+    whole = local_sources.sha256
+    monkeypatch.setattr(local_sources, "sha256", sha256)
     return read
 
 
@@ -51,27 +52,14 @@ def write(path: str, text: str) -> None:
     again(path, lambda: Path(path).write_text(text))
 
 
-def snapshot(pattern: str = PATTERN) -> dict:
-    """The entry of a pattern."""
-    return local_sources.snapshot({pattern: "config.yaml"}, CORPUS)[pattern]
+def snapshot() -> dict:
+    """The entry of the pattern."""
+    return local_sources.snapshot({PATTERN: "config.yaml"})[PATTERN]
 
 
-def make_corpus() -> dict:
-    """Leave what the stage does, as far as it matters here; the entry that its settings had."""
+def test_what_stays_is_not_read_again(hashed):
     entry = snapshot()
-    content = local_sources.hashes(local_sources.expand_glob(PATTERN), CORPUS)
-    figures = {"sources": [{"path": path, "sha256": digest} for path, digest in content.items()]}
-    manifest.write(CORPUS, manifest.StageRequest("corpus", "eng", {"sources": {PATTERN: entry}}), [], figures=figures)
-    return entry
-
-
-def test_without_a_corpus_nothing_is_read(hashed):
-    assert snapshot() == {"files": 2, "bytes": 7, "sha256": None}
-    assert not hashed and not CORPUS.exists()
-
-
-def test_the_settings_stay_while_the_content_does(hashed):
-    entry = make_corpus()
+    assert (entry["files"], entry["bytes"]) == (2, 7) and hashed == ["texts/a.txt", "texts/b.txt"]
     hashed.clear()
     assert snapshot() == entry and not hashed
     touch("texts/a.txt")
@@ -81,76 +69,90 @@ def test_the_settings_stay_while_the_content_does(hashed):
     shutil.rmtree("texts")
     Path("copies").rename("texts")
     assert snapshot() == entry
-    shutil.rmtree(CORPUS)
-    assert snapshot() == entry, "and so it is where the results are gone"
 
 
 def test_every_change_is_seen():
-    entry = make_corpus()
+    entry = snapshot()
     before = os.stat("texts/a.txt")
     write("texts/a.txt", "two")  # of the same size
     os.utime("texts/a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))  # and time
     changed = snapshot()
-    assert changed["sha256"] and changed | {"sha256": None} == entry
+    assert changed["sha256"] != entry["sha256"] and changed | {"sha256": entry["sha256"]} == entry
     write("texts/a.txt", "one")
     assert snapshot() == entry, "changed back"
     shutil.copy("texts/a.txt", "texts/c.txt")
     added = snapshot()
-    assert (added["files"], added["bytes"]) == (3, 10) and added["sha256"] not in (None, changed["sha256"])
+    assert (added["files"], added["bytes"]) == (3, 10) and added["sha256"] != entry["sha256"]
     Path("texts/c.txt").rename("texts/d.txt")
     assert snapshot()["sha256"] != added["sha256"], "names matter, they are the order of the text"
     Path("texts/d.txt").unlink()
     assert snapshot() == entry
 
 
-def test_a_corpus_of_a_changed_text_is_up_to_date_when_it_is_made(hashed):
-    """And what was made of the first text is another corpus."""
-    first = make_corpus()
-    write("texts/a.txt", "two")
-    second = make_corpus()
-    assert first["sha256"] is None and second["sha256"] is not None
+def test_hashes_of_other_files_stay_known(hashed):
+    """And those of files that are gone do not."""
+    Path("texts/c.txt").write_text("c")
+    local_sources.hashes(["texts/a.txt", "texts/c.txt"])
+    Path("texts/c.txt").unlink()
+    local_sources.hashes(["texts/b.txt"])
     hashed.clear()
-    assert snapshot() == second and not hashed
-    write("texts/a.txt", "one")
-    assert snapshot()["sha256"] not in (None, second["sha256"])
-
-
-def test_another_glob_over_the_same_files_is_another_setting():
-    make_corpus()
-    entries = local_sources.snapshot({PATTERN: "config.yaml", "texts/a.*": "config.yaml"}, CORPUS)
-    assert entries["texts/a.*"]["files"] == 1 and entries["texts/a.*"]["sha256"]
+    snapshot()
+    assert not hashed and read_json(local_sources.HASHES).keys() == {"texts/a.txt", "texts/b.txt"}
 
 
 @pytest.mark.parametrize("note", ["", "[]", '{"texts/a.txt": 3}', '{"texts/a.txt": {"identity": []}}'])
 def test_a_damaged_note_is_written_again(hashed, note):
-    entry = make_corpus()
+    entry = snapshot()
     hashed.clear()
-    (CORPUS / local_sources.HASHES).write_text(note)
+    local_sources.HASHES.write_text(note)
     assert snapshot() == entry and hashed == ["texts/a.txt", "texts/b.txt"]
-    assert set(read_json(CORPUS / local_sources.HASHES)) == set(hashed)
+    assert set(read_json(local_sources.HASHES)) == set(hashed)
 
 
 def test_a_note_that_cannot_be_written_costs_time_alone(hashed, monkeypatch):
     def read_only(*_):
         raise PermissionError(13, "Permission denied")
 
-    entry = make_corpus()
-    touch("texts/a.txt")
-    monkeypatch.setattr(known_hashes, "write_json", read_only)
-    hashed.clear()
-    assert snapshot() == entry == snapshot() and hashed == ["texts/a.txt", "texts/a.txt"]
+    monkeypatch.setattr(local_sources, "write_json", read_only)
+    assert snapshot() == snapshot() and len(hashed) == 4
 
 
 def test_a_glob_without_files_is_an_error():
     with pytest.raises(
         UserError, match=r"config\.yaml: corpus file nothing/\*\.txt: no such file \(relative to /.*\)$"
     ):
-        local_sources.snapshot({"nothing/*.txt": "config.yaml"}, CORPUS)
+        local_sources.snapshot({"nothing/*.txt": "config.yaml"})
     with pytest.raises(UserError, match=r"texts: no such file; this is a folder: write texts/\*\.txt"):
-        local_sources.snapshot({"texts": "config.yaml"}, CORPUS)
+        local_sources.snapshot({"texts": "config.yaml"})
 
 
-def test_two_stars_cross_folders():
-    Path("texts/more/deep").mkdir(parents=True)
-    Path("texts/more/deep/c.txt").write_text("c")
-    assert local_sources.expand_glob("texts/**/*.txt") == ["texts/a.txt", "texts/b.txt", "texts/more/deep/c.txt"]
+def test_text_that_may_not_be_read_is_not_left_out(folder):
+    Path("texts/locked").mkdir()
+    Path("texts/one.txt").write_text("one")
+    for path in ("texts/locked", "texts/one.txt"):
+        Path(path).chmod(0)
+    with without_rights(folder):
+        for pattern, place in (("texts/**/*.txt", "texts/locked"), ("texts/one.txt", "texts/one.txt")):
+            with pytest.raises(UserError, match=f"{place}: cannot be read: "):
+                local_sources.files_of(pattern, "corpus file")
+
+
+def test_links_that_lead_back_are_followed_once(folder):
+    Path("texts/b.txt").unlink()
+    Path("texts/deep/er").mkdir(parents=True)
+    Path("texts/deep/er/b.txt").write_text("b")
+    for name in ("up", "again"):  # two such links made 2^40 paths
+        Path(f"texts/deep/{name}").symlink_to("..")
+    Path("texts/self").symlink_to("self")
+    Path("texts/c.txt").symlink_to("a.txt")
+    Path("texts/.hidden.txt").touch()
+    Path("elsewhere").mkdir()
+    Path("elsewhere/d.txt").write_text("d")
+    Path("texts/far").symlink_to(folder / "elsewhere")
+    expected = ["texts/a.txt", "texts/deep/er/b.txt", "texts/far/d.txt"]
+    assert expand_glob("texts/**/*.txt") == expected
+    assert expand_glob("./texts//**/*.txt") == expected
+    assert expand_glob(f"{folder}/texts/**") == [f"{folder}/{path}" for path in expected]
+    assert expand_glob("**/b.txt") == ["texts/deep/er/b.txt"]
+    assert expand_glob("**/er/**/*.txt") == ["texts/deep/er/b.txt"]
+    assert expand_glob("texts/*/*.txt") == ["texts/far/d.txt"]

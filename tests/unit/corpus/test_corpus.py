@@ -15,16 +15,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.settings import settings_of
 
 from babelmill.commands.terminal import run_summary
 from babelmill.config.resolve import Configuration
-from babelmill.core import manifest, words
+from babelmill.core import words
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, read_json
 from babelmill.corpus import __main__ as corpus_stage
-from babelmill.graph import changed_sources
-from helpers.stages import run_stage, write_settings
+from babelmill.graph import Graph, Result
+from helpers.stages import run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -39,6 +38,13 @@ def configuration_of(**corpus) -> Configuration:
 def build(out="out", threads=1, **corpus) -> dict:
     """Run the stage with these values of the section `corpus`; its figures."""
     return run_stage("corpus", configuration_of(**corpus), out=out, threads=threads)
+
+
+def asked(**corpus) -> Result:
+    """Write the settings file of the stage, and return what it asks for."""
+    graph = Graph(configuration_of(**corpus))
+    graph.write(result := graph.result("corpus", "eng"))
+    return result
 
 
 def texts(split, out="out") -> list[str]:
@@ -124,10 +130,10 @@ def test_a_glob_without_a_file(folder):
 
 def test_the_command_ends_with_one_line(folder):
     Path("a.csv").write_text("body\nx\n")
-    settings = write_settings("corpus", configuration_of(files=["a.csv"]))
-    command = [sys.executable, "-m", "babelmill.corpus", "--settings", settings, "--out", "out/manifest.json"]
+    result = asked(files=["a.csv"])
+    command = [sys.executable, "-m", "babelmill.corpus", result.settings_file]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 1 and not result.is_there
     assert "error: a.csv: no column 'text'" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -274,10 +280,10 @@ def test_python_docs_is_the_same_on_every_run_and_never_imported(folder, monkeyp
     sources = {row["data-source"].partition("/")[2] for row in pq.read_table("out/train.parquet").to_pylist()}
     assert {"turtle", "tkinter/__init__", "idlelib/run"} <= sources
     program = (
-        "import argparse, pathlib, sys, sysconfig; from babelmill.corpus import __main__ as stage;"
+        "import pathlib, sys, sysconfig; from babelmill.corpus import __main__ as stage;"
+        "from babelmill.core.stage_entry import Job; from babelmill.stages import CorpusStage;"
         f"sysconfig.get_paths = lambda: {paths};"
-        "stage.run(argparse.Namespace(settings='corpus.json', out=pathlib.Path('again'), download=[], identifier=[],"
-        " suites=[], threads=1));"
+        "stage.run(Job(CorpusStage, pathlib.Path('corpus.json'), 1, 0, None));"
         "print({'this', 'antigravity', 'turtle', 'idlelib', 'lib2to3', 'telnetlib', 'tkinter'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -285,7 +291,7 @@ def test_python_docs_is_the_same_on_every_run_and_never_imported(folder, monkeyp
     assert re.fullmatch(
         r"eng: \d+ of \d+ documents \(.* %\) dropped: \d+ with the same text as an earlier one .*\n", done.stderr
     )
-    assert Path("again/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()
+    assert Path("results/corpus/corpus/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()
 
 
 def test_what_is_set_already_is_no_advice():
@@ -311,7 +317,6 @@ def test_lines_that_end_with_cr_alone_are_named():
 
 
 def test_a_file_that_several_paths_lead_to_is_read_once():
-    """And what it was read by is what the next dry run looks at: nothing is made again."""
     write_jsonl("a.jsonl", DOCUMENTS[:20])
     Path("b.jsonl").symlink_to("a.jsonl")
     Path("more").mkdir()
@@ -319,31 +324,6 @@ def test_a_file_that_several_paths_lead_to_is_read_once():
     globs = ["./**/*.jsonl", "b.jsonl", "more/up/a.jsonl"]
     figures = build(files=globs, deduplicate=False, validation_share=0)
     assert figures["read"] == 20 and texts("train") == DOCUMENTS[:20]
-    Path("results/corpora").mkdir(parents=True)
-    Path("out").rename("results/corpora/eng")
-    configuration = Configuration([("test", {"corpus": {"files": globs, "deduplicate": False, "validation_share": 0}})])
-    now = settings_of(configuration, "eng", "corpus")
-    assert now["sources"] == manifest.read("results/corpora/eng")["settings"]["sources"]
-
-
-def test_a_share_of_validation_text_matters_only_without_validation_text_of_ones_own():
-    Path("a.txt").write_text("one")
-
-    def settings(share, **values):
-        corpus = {"files": ["a.txt"], "validation_share": share} | values
-        return settings_of(Configuration([("test", {"corpus": corpus})]), "eng", "corpus")
-
-    assert settings(0.1) != settings(0.2)
-    assert settings(0.1, validation_files=["a.txt"]) == settings(0.2, validation_files=["a.txt"])
-
-
-def test_why_names_the_other_python_and_not_files(tmp_path):
-    def now(version):
-        return {"stage": "corpus", "corpus": {"builtin": "python-docs"}, "sources": {"python-docs": version}}
-
-    recorded = {"settings": now("3.11.2"), "figures": {"sources": []}}
-    assert changed_sources(recorded, now("3.11.9"), tmp_path) == ["python-docs of Python 3.11.2 -> 3.11.9"]
-    assert changed_sources(recorded, now("3.11.2"), tmp_path) == []
 
 
 def test_what_is_dropped_is_said_with_its_key(folder, caplog):
@@ -374,14 +354,16 @@ def test_a_corpus_that_loses_more_than_a_tenth_says_so(folder, caplog):
     build(files=["a.jsonl"], on_error="skip", validation_share=0)
     assert "more than a tenth of the input is lost (17 %)" in caplog.text
     assert losses() == [
-        "corpus eng: 17 % of the input could not be read (corpus.on_error: skip); see logs/corpus/eng.log"
+        "corpus eng: 17 % of the input could not be read (corpus.on_error: skip); see"
+        f" logs/corpus/{Graph(Configuration([('test', {})])).result('corpus', 'eng').name}.log"
     ]
 
 
 def losses() -> list[str]:
     """What the end of the run says about the corpus that was built."""
-    shutil.copytree("out", "results/corpora/eng", dirs_exist_ok=True)
-    return run_summary.losses(Configuration([("test", {})]), ["eng", "deu"])
+    graph = Graph(Configuration([("test", {})]))
+    shutil.copytree("out", graph.result("corpus", "eng").path, dirs_exist_ok=True)
+    return run_summary.losses(graph, ["eng", "deu"])
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.96])

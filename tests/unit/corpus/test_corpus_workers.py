@@ -16,9 +16,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.config.stage_settings import CorpusSettings
-from babelmill.settings import read_settings
-from test_corpus import build, configuration_of
+from test_corpus import asked, build
 
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
@@ -28,8 +26,8 @@ from babelmill.corpus.cleaning import clean
 from babelmill.corpus.reading import Reading
 from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
+from babelmill.stages import CorpusStage
 from helpers.programs.prepared import run_python
-from helpers.stages import write_settings
 
 pytestmark = pytest.mark.slow
 
@@ -93,10 +91,15 @@ CASES = {
 FILES = ("train.parquet", "validation.parquet", "manifest.json")
 
 
+def settings(**values) -> CorpusStage:
+    """What the stage is asked to do."""
+    return CorpusStage.read(asked(**values).settings_file)
+
+
 def one_after_another(**values) -> list:
     """What is counted when each file is read from its beginning to its end."""
     corpus, tally = (
-        read_settings(write_settings("corpus", configuration_of(**values)), CorpusSettings).corpus,
+        settings(**values).corpus,
         Tally("skip"),
     )
     for path in expand([*corpus.validation_files, *corpus.files], "files"):
@@ -142,9 +145,7 @@ def test_a_large_piece_waits_for_those_before_it(folder, monkeypatch):
     paths = [Path(f"{i}.txt") for i in range(5)]
     for path in paths:
         path.write_text(f"{path} " + "word " * 250_000)
-    reading = Reading(
-        read_settings(write_settings("corpus", configuration_of(files=["*.txt"])), CorpusSettings).corpus, {}, folder
-    )
+    reading = Reading(settings(files=["*.txt"]).corpus, {}, folder)
     begun, together, texts = [], [], []
 
     def found():
@@ -233,8 +234,7 @@ def test_an_interruption_while_a_worker_starts_ends_all(folder):
     Path("0.jsonl").write_bytes(lines(texts()) * 2)
     for i in range(1, 60):
         os.link("0.jsonl", f"{i}.jsonl")
-    settings = write_settings("corpus", configuration_of(files=["*.jsonl"]))
-    words = ["babelmill.corpus", "--settings", settings, "--out", "out", "--threads", "2"]
+    words = ["babelmill.corpus", asked(files=["*.jsonl"]).settings_file, "--threads", "2"]
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, *words],
         stderr=subprocess.PIPE,
@@ -255,15 +255,7 @@ def test_a_killed_process_ends_all(folder, victim):
     Path("0.jsonl").write_bytes(lines(texts()) * 2)
     for i in range(1, 60):
         os.link("0.jsonl", f"{i}.jsonl")
-    command = [
-        sys.executable,
-        "-m",
-        "babelmill.corpus",
-        "--settings",
-        write_settings("corpus", configuration_of(files=["*.jsonl"])),
-        "--out",
-        "out",
-    ]
+    command = [sys.executable, "-m", "babelmill.corpus", asked(files=["*.jsonl"]).settings_file]
     process = subprocess.Popen(
         [*command, "--threads", "2"],
         stderr=subprocess.PIPE,

@@ -6,14 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.settings import settings_of
 from test_corpus import texts, write_jsonl
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import UserError, write_json
+from babelmill.core.files import write_json
 from helpers.results.fields import undocumented
-from helpers.stages import run_stage
+from helpers.stages import any_settings, run_stage, settings_of
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -26,12 +25,13 @@ SUITES = {
 
 def suites() -> list[Path]:
     """The results of the stage `suite`."""
-    folders = [Path("results/suites", name, "eng") for name in SUITES]
-    for folder, columns in zip(folders, SUITES.values(), strict=True):
+    folders = [Path("results/suite", f"{name}_eng-0123456789") for name in SUITES]
+    for folder, (name, columns) in zip(folders, SUITES.items(), strict=True):
         folder.mkdir(parents=True, exist_ok=True)
+        Path(f"{name}.tsv").write_text("good\tbad\na\tb\n")
         table = "pairs.parquet" if "good" in columns else "items.parquet"
         pq.write_table(pa.table(columns), folder / table)
-        manifest.write(folder, manifest.StageRequest("suite", "eng", {}), [table])
+        manifest.write(folder, any_settings("suite", suite=name), [table])
     return folders
 
 
@@ -116,17 +116,9 @@ def test_a_prompt_and_its_answer_are_one_text():
     assert pq.ParquetFile("out/train.parquet").read()["prompt"].to_pylist() == ["He asked:"]
 
 
-def test_a_corpus_made_by_hand_needs_the_suites():
-    write_jsonl("a.jsonl", ["the cat sees the dog"])
-    with pytest.raises(UserError, match=r"--suites has no suite, but .* choices mine; give --suites results/suites/"):
-        run_stage("corpus", configuration(), suites=[])
-    with pytest.raises(UserError, match=r"asks for none; give none"):
-        run_stage("corpus", configuration(decontaminate=[]), suites=suites())
-    assert not Path("out/manifest.json").exists()
-
-
 def test_the_order_of_suites_changes_no_settings():
     write_jsonl("a.jsonl", ["a text"])
+    suites()
     orders = [[*SUITES], [*SUITES][::-1]]
     one, other = (settings_of(configuration(decontaminate=order), "eng", "corpus") for order in orders)
     assert one == other

@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.settings import settings_of
 
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
@@ -18,7 +17,7 @@ from babelmill.tokens.documents import Documents
 from babelmill.tokens.label_text import context_text, label_text
 from babelmill.tokens.shard_file import ShardFile
 from helpers.labelled_texts import COLUMNS, configuration_of, write_csv
-from helpers.stages import run_stage
+from helpers.stages import run_stage, settings_of
 from helpers.tables import compress, table_bytes
 from helpers.training.training_data import write_tokenizer
 from scripts import make_occupations
@@ -274,17 +273,17 @@ CODE1 = {"label_columns": ["code1"], "context_column": None}
 @pytest.mark.parametrize(
     ("corpus", "words"),
     [
-        ({"context": "eng"}, r"context_column = 'lang' and corpus\.context = 'eng': a text has one context"),
-        ({"label_columns": []}, r"context_column = 'lang' is for labelled text: also set corpus\.label_columns"),
-        ({"label_columns": [], "context_column": None, "context": "x"}, r"context = 'x' is for labelled text"),
-        ({"label_columns": ["occ1"]}, r"names 'occ1', which is also corpus\.text_column: remove one of them"),
-        ({"label_columns": ["lang"]}, r"names 'lang', which is also corpus\.context_column"),
+        ({"context": "eng"}, r"context_column = 'lang', corpus\.context = 'eng': one of the two"),
+        ({"label_columns": []}, r"context_column = 'lang', .*: a context needs columns of labels"),
+        ({"label_columns": [], "context_column": None, "context": "x"}, r"context = 'x', .*: a context needs columns of labels"),
+        ({"label_columns": ["occ1"]}, r"label_columns = \['occ1'\], corpus\.text_column = 'occ1': different columns"),
+        ({"label_columns": ["lang"]}, r"label_columns = \['lang'\], corpus\.context_column = 'lang': different columns"),
         ({"label_columns": ["code1", "code1"]}, r"code1 appears 2 times"),
-        ({**CODE1, "prompt_column": "lang"}, r"prompt_column = 'lang' and corpus\.label_columns = .* not both"),
-        ({"files": ["b.txt"]}, r"label_columns = \['code1', 'code2'\]: b\.txt has no columns; labels come from \.csv"),
-        ({"files": ["b.*"]}, r"b\.txt: plain text has no columns, so it cannot have corpus\.label_columns; labels come from"),
-        ({"builtin": "python-docs"}, r"python-docs has no columns"),
-        ({"delimiter": ";;"}, r"';;' is not one character"),
+        ({**CODE1, "prompt_column": "lang"}, r"prompt_column = 'lang', corpus\.label_columns = .*: prompts or labels"),
+        ({"files": ["b.txt"]}, r"label_columns = \['code1', 'code2'\]: plain text has no columns"),
+        ({"files": ["b.*"]}, r"b\.txt: plain text has no columns, so it cannot have corpus\.label_columns"),
+        ({"builtin": "python-docs"}, r"plain text has no columns"),
+        ({"delimiter": ";;"}, r"corpus.delimiter = ';;': one character"),
         ({"encoding": "utf-16"}, r"corpus\.encoding.*'utf-8', 'latin-1' or 'cp1252'"),
         *(
             ({"files": [f"*{kind}"], "label_columns": ["code1", "code3"]}, r"no (column|key) 'code3'; there are 'occ1',"

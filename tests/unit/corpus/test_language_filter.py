@@ -1,6 +1,5 @@
 """`corpus.language_filter`: what is in another language or script is dropped, counted by language, and shown."""
 
-import argparse
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.settings import settings_of
 from test_corpus import build, configuration_of, texts, write_jsonl
 
 from babelmill.config.identifiers import labels_of, megabytes
@@ -17,7 +15,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus.identification import has_enough_letters
-from helpers.stages import run_stage, write_settings
+from helpers.stages import job_of, run_stage, settings_of
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -145,10 +143,10 @@ def test_settings_name_the_content_of_the_model():
     with pytest.raises(UserError, match=r"model\.bin: no model of fastText"):
         build(files=["a.jsonl"], language_filter={"model": "model.bin"})
     configuration = configuration_of(files=["a.jsonl"], language_filter={"model": "model.bin"})
-    given = {"settings": write_settings("corpus", configuration), "out": Path("out"), "download": [], "identifier": []}
+    job = job_of("corpus", configuration, "eng", "out")
     Path("model.bin").write_bytes(Path(MODEL).read_bytes())
     with pytest.raises(UserError, match=r"model\.bin has changed since the settings were written"):
-        corpus_stage.run(argparse.Namespace(**given, threads=1, suites=[]))
+        corpus_stage.run(job)
     with pytest.raises(UserError, match=r"language_filter.model = glotlit: .*glotlid, openlid, py3langid or a model"):
         asked(language_filter={"model": "glotlit"})
     assert len(asked(language_filter={"model": "glotlid"})["identification"]["commit"]) == 40

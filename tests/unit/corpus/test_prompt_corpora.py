@@ -82,11 +82,14 @@ def test_cleaning_and_budgets_count_prompts(folder):
 @pytest.mark.parametrize(
     ("corpus", "words"),
     [
-        ({"files": ["a.txt"]}, r"prompt_column = 'question': a\.txt has no columns; prompts come from \.jsonl, \.csv"),
+        ({"files": ["a.txt"]}, r"prompt_column = 'question': plain text has no columns"),
         ({"files": ["a.*"]}, r"a\.txt: plain text has no columns, so it cannot have corpus\.prompt_column"),
-        ({"files": ["*.jsonl"], "validation_files": ["v.txt.gz"]}, r"v\.txt\.gz has no columns"),
-        ({"builtin": "python-docs"}, r"python-docs has no columns"),
-        ({"files": ["*.jsonl"], "prompt_column": "answer"}, r"'answer' is also corpus\.text_column"),
+        ({"files": ["*.jsonl"], "validation_files": ["v.txt.gz"]}, r"plain text has no columns"),
+        ({"builtin": "python-docs"}, r"plain text has no columns"),
+        (
+            {"files": ["*.jsonl"], "prompt_column": "answer"},
+            r"'answer', corpus\.text_column = 'answer': different columns",
+        ),
         ({"files": ["*.jsonl"], "prompt_column": "ask"}, r"line 1: no key 'ask'.*; set corpus\.prompt_column$"),
         ({"files": ["*.csv"], "prompt_column": "ask"}, r"no column 'ask'.*; set corpus\.prompt_column$"),
         ({"files": ["*.parquet"], "prompt_column": "ask"}, r"no column 'ask'.*; set corpus\.prompt_column$"),

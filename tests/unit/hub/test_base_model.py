@@ -2,15 +2,14 @@
 
 import argparse
 import json
-import os
 import re
+import shutil
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 import torch
-from babelmill.settings import settings_of
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
@@ -21,17 +20,19 @@ from babelmill.config.inputs import require_model
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.core.stage_entry import Job
 from babelmill.release.elsewhere import published_checkpoint
 from babelmill.runtime.processes import Processes
-from babelmill.stages import STAGES
+from babelmill.stages import BaseModelStage
 from babelmill.tokenizer import adopt_from_model
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.source_weights import load_weights, shape_of
 from helpers import DATA
-from helpers.hub.hub_stage import refusal, run_stage
+from helpers.hub.hub_stage import asked_for, refusal, run_stage
 from helpers.models.published import model as published_model
 from helpers.models.published import write_tokenizer
 from helpers.programs.prepared import run_limited
+from helpers.stages import settings_of
 from helpers.training.training_data import section, train_settings
 
 pytestmark = pytest.mark.slow
@@ -49,9 +50,8 @@ def folder(tmp_path, monkeypatch):
 def run(shape: dict | None = None, auto_class: str | None = "AutoModelForMaskedLM") -> dict:
     """Run the stage for the folder `theirs`, for a class of transformers, or for a GPT-BERT; its manifest."""
     asked = {"source": None, "sources": {"theirs": {}}, "shape": shape or {}, "auto_class": auto_class}
-    values = {"stage": "base_model", "name": "more", "languages": ["eng"], "version": STAGES["base_model"].version}
-    write_json("settings.json", values | asked)
-    base_model.run(argparse.Namespace(settings="settings.json", out=Path("out")))
+    settings = Path(asked_for("base_model", asked))
+    base_model.run(Job(BaseModelStage, settings, 1, 0, argparse.Namespace()))
     return manifest.verify("out")
 
 
@@ -116,7 +116,7 @@ def test_parts_are_one_file_again():
     run()
     assert load_file("out/model.safetensors").keys() == weights.keys()
     Path("theirs/model-00002-of-00002.safetensors").unlink()
-    os.rename("out", "before")
+    shutil.rmtree("results/base_model")
     assert "1 file of model.safetensors.index.json is missing, such as model-00002-of" in refused()
     Path("theirs/model.safetensors.index.json").unlink()
     assert "the download is not complete: it has model-00001-of-00002.safetensors, but no index" in refused()
@@ -143,16 +143,11 @@ def cut(path: str = "theirs/model.safetensors") -> None:
         ),
         (
             lambda: write_bert(num_hidden_layers=2_000_000),
-            ["num_hidden_layers = 2,000,000, but its files hold 26 tensors"],
+            ["num_hidden_layers = 2,000,000: 1,000 layers at most"],
         ),
         (lambda: write_bert(num_hidden_layers=900), ["its configuration describes more than 1,104 weights"]),
-        (lambda: write_config("[" * 100_000), ["config.json: nested more than 100 levels deep"]),
-        (lambda: write_config("[" * 200 + "]" * 200), ["config.json: nested more than 100 levels deep"]),
-        (
-            lambda: write_config('{"hidden_size": ' + "9" * 100_000 + "}"),
-            ["config.json: ", "an integer of 100,000 digits"],
-        ),
-        (lambda: write_config('{"hidden_size": 8, "hidden_size": 16}'), ["the key 'hidden_size' appears twice"]),
+        (lambda: write_config("[" * 100_000), ["config.json: not valid JSON"]),
+        (lambda: write_config('{"hidden_size": ' + "9" * 100_000 + "}"), ["config.json: not valid JSON"]),
         (lambda: write_config("[1]"), ["config.json: keys and values are expected"]),
     ],
 )
@@ -187,11 +182,11 @@ def test_numbers_are_recognised_in_every_type(kind):
 def test_an_adapter_alone_is_named():
     write_bert()
     Path("theirs/model.safetensors").rename("theirs/adapter_model.safetensors")
-    assert "the model in theirs: its only weights are an adapter (PEFT), not a model: merge it" in refused()
+    assert "the model in theirs: its only weights are an adapter (PEFT)" in refused()
     Path("theirs/config.json").unlink()
     write_json("theirs/adapter_config.json", {"base_model_name_or_path": "lab/base"})
-    assert "its only weights are an adapter of lab/base (PEFT), not a model: merge it into its model" in refused()
-    with pytest.raises(UserError, match=r"^here: its only weights are an adapter of lab/base"):
+    assert "its only weights are an adapter (PEFT)" in refused()
+    with pytest.raises(UserError, match=r"^here: its only weights are an adapter"):
         require_model("theirs", "here")
 
 
@@ -223,7 +218,7 @@ def test_odd_values_of_a_gpt_bert_are_one_line(key):
 
 def test_what_the_configuration_says_of_the_shape_is_compared():
     write_bert()
-    assert "model.hidden_size = 16: the model in theirs has 8; leave the key out" in refused(shape={"hidden_size": 16})
+    assert "model.hidden_size = 16: the model in theirs has 8" in refused(shape={"hidden_size": 16})
     run(shape={"hidden_size": 8})
 
 
@@ -264,7 +259,7 @@ def test_memory_does_not_grow_with_the_model(name):
     """6 tensors of 40 MB, which are given back to the system one by one."""
     write_bert()
     run()  # imports
-    os.rename("out", "before")
+    shutil.rmtree("results/base_model")
     Path("theirs/model.safetensors").unlink()
     sizes = {"hidden_size": 512, "intermediate_size": 20480, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = LlamaConfig(vocab_size=300, **sizes)
@@ -328,19 +323,18 @@ def test_a_cache_without_space_is_one_line(hub):
     hub.commit("models/owner/name", files)
     lines = [refusal(hub_stage(source=f"owner/{name}", size=5000)) for name in ("long", "name")]
     assert "error: the list of files of the model owner/long on http" in lines[0] and "ulimit -f" in lines[0]
-    assert "error: a file got larger than allowed while downloading the model owner/name on http" in lines[1]
-    assert all("to the Hugging Face cache, " in line for line in lines)
-    assert lines[1].endswith("; raise the limit (`ulimit -f`), or use another file system")
+    assert "error: the model owner/name on http" in lines[1] and lines[1].endswith(": File too large")
+    assert all("written to the Hugging Face cache, " in line for line in lines)
 
 
 def hub_stage(source: str = "owner/name", size: int | None = None, **environment) -> subprocess.CompletedProcess:
     model = {"architecture": "transformers", "source": source}
     models = {"more": {"languages": ["eng"], "model": model, "train": {"objective": "masked", "optimizer": "adamw"}}}
-    write_json("settings.json", settings_of(Configuration([("test", {"models": models})]), "more", "base_model"))
-    words = ["--settings", "settings.json", "--out", "out"]
+    configuration = Configuration([("test", {"models": models})])
+    settings = asked_for("base_model", settings_of(configuration, "more", "base_model"))
     if size is not None:
-        return run_limited("babelmill.base_model", *words, size=size)
-    return run_stage("base_model", *words, **environment)
+        return run_limited("babelmill.base_model", settings, size=size)
+    return run_stage("base_model", settings, **environment)
 
 
 def fetched(**environment) -> dict:

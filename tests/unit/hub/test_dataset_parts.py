@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from babelmill.settings import settings_of
 
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import UserError, write_json
-from babelmill.core.globs import matches
+from babelmill.core.files import UserError
 from babelmill.corpus.builtin import python_docs
-from babelmill.hub.data_files import configurations, data_files
+from babelmill.hub.data_files import configurations, data_files, matches
 from helpers.hub.hub_server import Fault
-from helpers.hub.hub_stage import jsonl, parquet, refusal, run_stage
+from helpers.hub.hub_stage import asked_for, jsonl, parquet, refusal, run_stage
+from helpers.stages import settings_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 
@@ -60,30 +59,29 @@ def hub(hub, files):
     return hub
 
 
-def stage(name: str, corpus: dict, *arguments: str):
+def stage(name: str, corpus: dict, out: str = "out", **made_from: list[str]):
     """Run a stage of a language as its rule does, with the settings that a configuration gives it."""
     configuration = Configuration([("config.yaml", {"languages": {"eng": {"corpus": corpus}}})])
-    write_json(f"{name}.json", settings_of(configuration, "eng", name))
-    return run_stage(name, "--settings", f"{name}.json", *arguments)
+    return run_stage(name, asked_for(name, settings_of(configuration, "eng", name), out, **made_from))
 
 
 def download(corpus: dict) -> dict:
     """Run the stage; return the figures of its manifest, which was verified."""
-    done = stage("download", corpus, "--out", "out/manifest.json")
+    done = stage("download", corpus)
     assert done.returncode == 0, done.stderr
     return manifest.verify("out")["figures"]
 
 
 def refused(corpus: dict) -> str:
     """Run the stage, which ends with one line and leaves nothing; return the line."""
-    line = refusal(stage("download", corpus, "--out", "out/manifest.json"))
+    line = refusal(stage("download", corpus))
     assert not Path("out").exists()
     return line
 
 
 def corpus_of(corpus: dict) -> tuple[dict, list[str]]:
     """Run the stage `corpus` on what was downloaded; return its figures and the documents for training."""
-    done = stage("corpus", corpus, "--download", "out/manifest.json", "--out", "corpus/manifest.json")
+    done = stage("corpus", corpus, "corpus", download=["out"])
     assert done.returncode == 0, done.stderr
     return manifest.verify("corpus")["figures"], pq.read_table("corpus/train.parquet")["text"].to_pylist()
 
@@ -193,7 +191,7 @@ def test_categories_that_are_not_there_end_the_download(hub):
 def test_what_is_no_text_is_said_after_the_first_file(hub):
     array = json.dumps([{"text": "a"}, {"text": "b"}], indent=1).encode()
     hub.commit("datasets/ada/array", {f"{i}.json": array + b" " * i for i in range(20)} | {"empty.json": b""})
-    done = stage("download", {"hub": "ada/array"}, "--out", "out/manifest.json")
+    done = stage("download", {"hub": "ada/array"})
     assert "error: 0.json: its beginning contains no document of this format" in done.stderr
     assert "if the file is one array, write each of its objects into a line" in done.stderr
     assert hub.count("HEAD .*json") == 1
@@ -216,7 +214,7 @@ def test_a_storm_of_429_is_waited_out(hub):
         Fault("/tree/", times=7, status=429, headers={"Retry-After": "1"}),
         Fault("GET /cdn/", times=7, status=429, headers={"Retry-After": "1"}),
     ]
-    done = stage("download", PLAIN | {"budget": "20 documents"}, "--out", "out/manifest.json")
+    done = stage("download", PLAIN | {"budget": "20 documents"})
     assert done.returncode == 0, done.stderr
     assert not [fault for fault in hub.faults if fault.times]
 
@@ -343,17 +341,8 @@ def test_a_glob_with_many_stars_is_compared_in_no_time():
 
 
 HOSTILE = {
-    "aliases": "\n".join(
-        ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-        + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
-        + ["configs: [{config_name: *a9, data_files: b/*}]"]
-    ),
-    "merges": "\n".join(
-        ["a0: &a0 {x: 1}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, 10)]
-    ),
     "an alias of itself": "a: &a [*a]",
     "brackets": "configs: " + "[" * 20_000 + "]" * 20_000,
-    "chained aliases": "\n".join(["a0: &a0 [x]"] + [f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 5000)]),
     "a list as a key": "configs: {[a]: b}",
     "a key twice": "configs: []\nconfigs: [{config_name: x, data_files: b/*}]",
 }
@@ -400,12 +389,12 @@ def test_files_whose_names_do_not_say_their_format(hub):
     parts = download(asked | files)["parts"]
     assert [(len(part["train"]), part["validation"]) for part in parts] == [(6, []), (0, ["talks/b.dev"])]
     assert corpus_of(asked | files)[0]["documents"] == {"train": 12, "validation": 2}, "all of the first is trained on"
-    shutil.rmtree("out")
+    shutil.rmtree("results/download")
     assert refused(asked | {"hub": [other]}).endswith(
         "are for validation, by their names (ada/held_out: talks/b.dev); name some to train on"
     )
     hub.commit("datasets/ada/broken", talks | {"talks/0.train": b"%PDF-1.7\n"})
     asked["hub"] = [{"repository": "ada/broken", "files": ["talks/*"]}]
     download(asked)
-    done = stage("corpus", asked, "--download", "out/manifest.json", "--out", "corpus/manifest.json")
+    done = stage("corpus", asked, "corpus", download=["out"])
     assert "out/ada/broken/talks/0.train: this is a PDF document" in done.stderr

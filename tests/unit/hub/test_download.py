@@ -1,9 +1,9 @@
 """The stage `download` with the real client against a Hub on this machine, which breaks in all the usual ways."""
 
 import gzip
-import json
 import random
 import re
+import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -11,23 +11,21 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from babelmill.settings import settings_of
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import UserError, write_json
+from babelmill.core.files import UserError
 from babelmill.hub.client import asked_to_wait
 from babelmill.hub.data_files import data_files
-from babelmill.stages import STAGES
 from helpers.hub.hub_server import Fault
-from helpers.hub.hub_stage import jsonl, parquet, refusal, run_stage
+from helpers.hub.hub_stage import asked_for, jsonl, parquet, refusal, run_stage
+from helpers.stages import settings_of
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 REPOSITORY = "BabyLM-community/babylm-eng"
-VERSION = STAGES["download"].version
 
 
 def of_children(texts: list[str]) -> bytes:
@@ -49,9 +47,12 @@ VALIDATION = ["data/validation-00000-of-00001.parquet"]
 def run(revision="main", repository=REPOSITORY, out="out", **options):
     """Run the stage as a rule does; returns the finished process. For the options see `run_stage`."""
     source = {"repository": repository, "revision": revision}
-    settings = {"stage": "download", "name": "eng", "languages": ["eng"], "version": VERSION, "source": source}
-    Path("settings.json").write_text(json.dumps(settings))
-    return run_stage("download", "--settings", "settings.json", "--out", f"{out}/manifest.json", **options)
+    return run_stage("download", asked_for("download", {"languages": ["eng"], "source": source}, out), **options)
+
+
+def remove() -> None:
+    """Delete what was downloaded."""
+    shutil.rmtree("results/download")
 
 
 def succeed(**options) -> dict:
@@ -134,7 +135,7 @@ def test_wrong_content_is_fetched_again_and_then_refused(hub):
     assert Path("out", TRAIN[0]).read_bytes() == FILES[TRAIN[0]]
     hub.commit("datasets/org/small", {"train.jsonl": jsonl(["a"])})
     hub.faults = [Fault("GET .*train.jsonl", garbage=True, times=9)]
-    Path("out").rename("before")
+    remove()
     line = fail(repository="org/small")
     assert "error: train.jsonl of the dataset org/small at" in line
     assert "the content did not have the right hash in two attempts" in line
@@ -165,19 +166,19 @@ def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
     assert "is not in the Hugging Face cache, and HF_HUB_OFFLINE is set" in fail(HF_HUB_OFFLINE="1")
     assert not hub.count("datasets")
     commit = succeed()["commit"]
-    Path("out").rename("before")
+    remove()
     requests = hub.count("datasets|cdn")
     assert succeed(HF_HUB_OFFLINE="1")["commit"] == commit
     assert hub.count("datasets|cdn") == requests
     Path("results/hub.lock").unlink()
-    Path("out").rename("before2")
+    remove()
     assert "is not in the Hugging Face cache" in fail(HF_HUB_OFFLINE="1")
     reference = next(Path("cache/hub").glob("datasets--*")) / "refs/main"
     reference.parent.mkdir()
     reference.write_text(commit)  # as another program leaves it that asked for main
     assert succeed(HF_HUB_OFFLINE="1")["commit"] == commit
     next(Path("cache").glob(f"hub/*/snapshots/*/{TRAIN[1]}")).unlink()
-    Path("out").rename("before3")
+    remove()
     assert "is not in the Hugging Face cache" in fail(HF_HUB_OFFLINE="1")
 
 
@@ -247,7 +248,7 @@ def test_the_hub_says_how_long_to_wait(hub):
     done = run(waits=())
     assert done.returncode == 0 and done.stderr.count("next attempt in 1 s") == 3, done.stderr
     hub.faults = [Fault(info, times=9, status=429, headers={"RateLimit": '"api";r=0;t=7200'})]
-    Path("out").rename("before")
+    remove()
     Path("results/hub.lock").unlink()
     line = fail(waits=())
     assert "too many requests: 429 " in line and "run the same command again in 7,201 seconds" in line
@@ -278,15 +279,15 @@ def test_what_the_hub_may_say_of_waiting(headers, seconds):
 def test_a_full_disk_is_said_with_the_place(hub, place):
     text = random.Random(0).randbytes(1_000_000).hex()
     hub.commit(f"datasets/{REPOSITORY}", {"train.jsonl": jsonl([text])})
-    disk = Path("cache" if place == "cache" else "out").resolve()
-    disk.mkdir()
+    disk = Path("cache" if place == "cache" else "results/download").resolve()
+    disk.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
     try:
-        done = run(out="out" if place == "cache" else "out/eng")
+        done = run()
         line = done.stderr.splitlines()[-1]
         assert done.returncode == 1 and "Traceback" not in done.stderr
-        message = "while downloading the dataset" if place == "cache" else "while writing out/.eng."
-        assert "error: no space left on the device" in line and message in line, line
+        message = "cannot be written to the Hugging Face cache" if place == "cache" else "results/download/.out."
+        assert line.endswith(": No space left on device") and message in line, line
         assert ("see HF_HOME" in line) == (place == "cache")
         assert place == "cache" or not list(disk.iterdir()), "nothing is left"
     finally:
@@ -342,10 +343,9 @@ def test_the_corpus_reads_what_was_downloaded(hub):
     commit = hub.commit(f"datasets/{REPOSITORY}", FILES)
     succeed()
     values = {"languages": {"eng": {"corpus": {"hub": REPOSITORY, "validation_share": 0.1}}}}
-    write_json("settings.json", settings_of(Configuration([("test", values)]), "eng", "corpus"))
-    command = ["corpus", "--settings", "settings.json"]
-    command += ["--download", "out/manifest.json", "--out", "corpus/manifest.json"]
-    assert run_stage(*command).returncode == 0
+    asked = settings_of(Configuration([("test", values)]), "eng", "corpus")
+    settings = asked_for("corpus", asked, "corpus", download=["out"])
+    assert run_stage("corpus", settings).returncode == 0
     figures = manifest.verify("corpus")["figures"]
     assert figures["documents"] == {"train": 20_001, "validation": 1}
     assert figures["hub"] == {"repository": REPOSITORY, "revision": "main", "commit": commit}
@@ -353,7 +353,7 @@ def test_the_corpus_reads_what_was_downloaded(hub):
     assert "not for training" not in pq.read_table("corpus/train.parquet")["text"].to_pylist()
     assert figures["categories"] == {"child-books": 20_002}
     Path("out", TRAIN[1]).write_bytes(b"damaged")
-    done = run_stage(*command)
+    done = run_stage("corpus", settings)
     assert "train-00001-of-00002.parquet: 7 bytes, but out/manifest.json says" in done.stderr
 
 

@@ -4,15 +4,15 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from babelmill.settings import settings_of
 
 from babelmill.config import identifiers
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import UserError, write_json
+from babelmill.core.files import UserError
 from babelmill.stages import STAGES
-from helpers.hub.hub_stage import refusal, run_stage
+from helpers.hub.hub_stage import asked_for, refusal, run_stage
 from helpers.stages import run_stage as run_corpus
+from helpers.stages import settings_of
 
 MODEL = (Path(__file__).parents[2] / "data/languages.bin").read_bytes()
 DUTCH = "Het regent al de hele dag, dus blijven de kinderen binnen en lezen ze een boek."
@@ -33,8 +33,8 @@ def configuration(folder, monkeypatch, hub):
 def fetch(configuration, **changes):
     """Run the stage, with other values in its settings."""
     asked = settings_of(configuration, "nld", "identifier")
-    write_json("identifier.json", asked | {"source": asked["source"] | changes})
-    return run_stage("identifier", "--settings", "identifier.json", "--out", "model")
+    settings = asked_for("identifier", asked | {"source": asked["source"] | changes}, "model")
+    return run_stage("identifier", settings)
 
 
 def test_the_corpus_reads_the_model_that_was_fetched(configuration, hub):
@@ -57,9 +57,9 @@ def test_another_file_is_refused(configuration):
 
 
 def test_only_corpora_that_need_it_have_the_stage(configuration):
-    stage = STAGES["identifier"]
-    assert stage.parts(configuration, "nld") == [""]
+    def reads(configuration: Configuration, code: str) -> list:
+        return STAGES["corpus"].reads(configuration, code, "")["identifier"]
+
+    assert reads(configuration, "nld") == [("identifier", "nld", "")]
     other = Configuration([("test", {"languages": {"nld": {"corpus": {"language_filter": {"model": "py3langid"}}}}})])
-    assert stage.parts(other, "nld") == stage.parts(other, "eng") == []
-    with pytest.raises(UserError, match="names no model of the Hub"):
-        stage.refuse(other, "nld", "")
+    assert reads(other, "nld") == reads(other, "eng") == []

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from babelmill.settings import settings_of
 from safetensors.torch import load_file, save_file
 
 from babelmill import base_model
@@ -15,12 +14,15 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OF_NORBERT4
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.stages import STAGES
+from babelmill.core.stage_entry import Job
+from babelmill.stages import BaseModelStage
 from babelmill.tokenizer import adopt_from_model
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.train import make_network
 from babelmill.training.networks.source_weights import load_weights
+from helpers.hub.hub_stage import asked_for
 from helpers.models.published import norbert4, write_norbert4
+from helpers.stages import settings_of
 from helpers.training.tiny_trainer import ALONE
 from helpers.training.training_data import VOCABULARY, section, train_settings
 
@@ -39,9 +41,8 @@ def theirs(tmp_path, monkeypatch) -> dict[str, torch.Tensor]:
 def run(**more) -> dict:
     """Run the stage; its manifest."""
     asked = {"source": None, "sources": {"theirs": {}}, "shape": {}, "architecture": "norbert4"}
-    values = {"stage": "base_model", "name": "more", "languages": ["eng"], "version": STAGES["base_model"].version}
-    write_json("settings.json", values | asked | more)
-    base_model.run(argparse.Namespace(settings="settings.json", out=Path("out")))
+    settings = Path(asked_for("base_model", asked | more))
+    base_model.run(Job(BaseModelStage, settings, 1, 0, argparse.Namespace()))
     return manifest.verify("out")
 
 
@@ -123,7 +124,7 @@ def test_a_gpt_bert_or_a_label_model_is_refused():
     assert "is a GPT-BERT model: remove model.architecture" in refused()
     values = {"models": {"more": {"languages": ["eng"], "model": {"architecture": "norbert4"}}}}
     values["models"]["more"]["train"] = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
-    with pytest.raises(UserError, match="'norbert4' has no label models"):
+    with pytest.raises(UserError, match="norbert4 has no labels"):
         Configuration([("config.yaml", values)]).model("more")
 
 

@@ -5,20 +5,16 @@ import re
 import subprocess
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
-from babelmill.config.stage_settings import ShardsSettings
-from babelmill.settings import read_settings, settings_of, write_settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.config.loading import load
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import read_json, write_json
 from helpers.hub.hub_server import Fault
-from helpers.hub.hub_stage import refusal, run_stage
+from helpers.hub.hub_stage import asked_for, refusal, run_stage
+from helpers.stages import settings_of, write_corpus
 
 REPOSITORY = "someone/tokenizer"
 REPOSITORY_ON_HUB = f"models/{REPOSITORY}"
@@ -44,20 +40,14 @@ def tokenizer_file(size: int) -> dict[str, bytes]:
 def hub(hub, folder):
     Path("config").mkdir()
     Path("config/config.yaml").write_text(yaml.safe_dump(CONFIGURATION))
-    Path("corpus").mkdir()
-    for split in ("train", "validation"):
-        pq.write_table(pa.table({"text": ["the tokens of the text"]}), f"corpus/{split}.parquet")
-    write_json("corpus.json", settings_of(load(), "eng", "shards"))  # any stage's will do
-    files = ["train.parquet", "validation.parquet"]
-    manifest.write("corpus", read_settings("corpus.json", ShardsSettings), files)
+    write_corpus(Path("corpus"), *[{"text": ["the tokens of the text"]}] * 2)
     return hub
 
 
 def run(**environment) -> subprocess.CompletedProcess:
     """Write the settings as the workflow does, and run the stage as its rule does."""
-    write_settings(load(), "eng")
-    arguments = ["--settings", "results/settings/eng/tokenizer.json", "--corpora", "corpus", "--out", "out"]
-    return run_stage("tokenizer", *arguments, **environment)
+    settings = asked_for("tokenizer", settings_of(load(), "eng", "tokenizer"), corpora=["corpus"])
+    return run_stage("tokenizer", settings, **environment)
 
 
 def succeed(**environment) -> dict:
@@ -69,7 +59,7 @@ def succeed(**environment) -> dict:
 def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub):
     first = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(270))
     assert succeed()["hub"] == {"repository": REPOSITORY, "revision": "main", "commit": first}
-    asked = read_json("results/settings/eng/tokenizer.json")
+    asked = settings_of(load(), "eng", "tokenizer")
     second = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(275))
     figures = succeed()
     assert (figures["hub"]["commit"], figures["vocab_size"]) == (first, 270)
@@ -78,7 +68,7 @@ def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub):
     Path("results/hub.lock").write_text(f"models/{REPOSITORY}@main {second}\n")
     figures = succeed()
     assert (figures["hub"]["commit"], figures["vocab_size"]) == (second, 275)
-    assert read_json("results/settings/eng/tokenizer.json") == asked, "as asked: the commit is no setting"
+    assert settings_of(load(), "eng", "tokenizer") == asked, "as asked: the commit is no setting"
 
 
 def test_a_revision_is_asked_for_and_faults_are_survived(hub):
@@ -111,7 +101,7 @@ def test_offline_the_cache_is_enough(hub):
         ({"tokenizer.json": b""}, {"gated": True}, "main", "is gated: accept its terms"),
         ({"tokenizer.json": b""}, {}, "v9", "has no revision 'v9': correct tokenizer.revision"),
         ({"README.md": b""}, {}, "main", "has no tokenizer.json; it has README.md; name your own tokenizer.json"),
-        ({"tokenizer.json": b"{}"}, {}, "main", "not a tokenizer file of the `tokenizers` library"),
+        ({"tokenizer.json": b"{}"}, {}, "main", "a file of the `tokenizers` library is expected"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_and_leaves_nothing(hub, files, access, revision, message):

@@ -17,6 +17,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks.transformers_config import make_config
 from babelmill.training.networks.transformers_models import CLASSIFIER
 from helpers.models.transformers_models import ALONE, ENDS_AND_PADS
+from helpers.stages import any_settings
 from helpers.training.training_data import VOCABULARY, section
 
 pytestmark = pytest.mark.slow
@@ -130,7 +131,7 @@ def test_its_folder_learns_a_padding_token_of_the_text_if_the_class_can_do_witho
     write_json(model / "config.json", network.config | ENDS_AND_PADS.ids)
     save_file({name: value.contiguous() for name, value in network.weights().items()}, model / "model.safetensors")
     roles = {"entries": 96, "begin": 1, "end": 2, "pad": None, "mask": 4, "unknown": 0}
-    manifest.write(tmp_path, manifest.StageRequest("tokenizer", "eng", {}), [], figures={"roles": roles})
+    manifest.write(tmp_path, any_settings("tokenizer"), [], figures={"roles": roles})
     export = section("export", variants=["main"], default_variant="main")
     LabelsFolder().write(folder, ExportInputs(model, tmp_path, []), export)
     assert (read_json(folder / "config.json")["pad_token_id"] is None) == without

@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from babelmill.settings import settings_of
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
@@ -103,18 +102,14 @@ def test_symbols_may_be_what_stands_between_separators():
         with pytest.raises(UserError, match=message):
             read([[text]], **asked)
     for values, message in [
-        ({"code": "hisco", "symbol_separator": "."}, "is only for labels.code: general, not for hisco"),
+        ({"code": "hisco", "symbol_separator": "."}, "labels.code = 'hisco': null unless code is general"),
         (
             {"code": "general", "symbol_separator": ";", "separator": ";"},
-            "';' is also labels.separator, which separates",
+            "labels.separator = ';': two different texts",
         ),
     ]:
         with pytest.raises(UserError, match=message):
             configuration(**values).model("eng")
-    before, after = (configuration(code="general", **more) for more in ({}, {"symbol_separator": "."}))
-    stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate")
-    differ = {stage for stage in stages if settings_of(before, "eng", stage) != settings_of(after, "eng", stage)}
-    assert differ == {"shards", "train", "evaluate"}
 
 
 def test_the_decoder_sees_no_later_symbol_and_no_padding():
@@ -370,35 +365,19 @@ def test_shards_of_labelled_text(tmp_path):
     assert figures["codes"] == {"train": 5, "validation": 5} and figures["bad_codes"]["train"] == 0
 
 
-def test_what_depends_on_the_section_labels():
-    """How codes are read makes shards again, how they are learnt the training; neither a corpus nor a tokenizer."""
-
-    def changed(**values) -> set[str]:
-        before, after = configuration(), configuration(**values)
-        stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate")
-        return {stage for stage in stages if settings_of(before, "eng", stage) != settings_of(after, "eng", stage)}
-
-    assert changed(separator=";") == {"shards", "train", "evaluate"} == changed(code="occ1950")
-    assert changed(typos=0.2) == {"train"} and changed(typos=0.0) == set()
-    assert changed(blocks_weight=0.3) == changed(decoder_layers=2) == changed(class_weights="balanced") == {"train"}
-    assert changed(sequence_length=64, documents=9, diffusion_samples=2) == set(), "all of the text is predicted"
-    plain = Configuration([("test", {})])
-    assert not any("labels" in settings_of(plain, "eng", stage) for stage in ("shards", "train", "evaluate"))
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         (
             {"sequence_lengths": [64, 128], "phase_starts": [0, 0.5]},
-            "there is only one length, the most tokens of a text",
+            "one length with labels",
         ),
         (
             {"objective": "causal", "typos": 0.1},
-            "train.typos = 0.1 changes only labelled texts (train.objective: labels), not",
+            "train.typos = 0.1, train.objective = 'causal': 0 unless",
         ),
-        ({"lora_rank": 4}, "label models have no adapters; train.freeze: encoder trains"),
-        ({"freeze": "encoder"}, "train.freeze: encoder keeps the weights of model.source, but model.source is not set"),
+        ({"lora_rank": 4}, "train.lora_rank = 4, train.objective = 'labels': 0 with labels"),
+        ({"freeze": "encoder"}, "train.freeze = 'encoder' of model eng: none without a model.source"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(values, message):
@@ -410,7 +389,11 @@ def test_settings_that_make_no_sense_are_refused(values, message):
 def test_rows_of_the_evaluation_are_of_no_interest():
     """A model that reads fewer tokens than a language model is measured on."""
     short = {"architecture": "transformers", "config": {"model_type": "bert"}, "max_position_embeddings": 64}
-    values = {"model": short, "train": configuration().user["train"], "evaluation": {"sequence_length": 512}}
+    values = {
+        "model": short,
+        "train": configuration().sources[0].values["train"],
+        "evaluation": {"sequence_length": 512},
+    }
     assert Configuration([("test", values)]).model("eng").model.max_position_embeddings == 64
 
 
@@ -422,5 +405,5 @@ def test_a_model_of_labels_is_no_source():
     after = {"model": {"source": "occ"}, "languages": ["eng"]}
     configuration = Configuration([("test", {"models": {"occ": occ | {"languages": ["eng"]}, "more": after}})])
     assert configuration.model("occ").train.objective == "labels"
-    with pytest.raises(UserError, match=r"model\.source = occ: this is a label model; name a language model"):
+    with pytest.raises(UserError, match=r"model\.source = 'occ' of model more: no label model"):
         configuration.model("more")

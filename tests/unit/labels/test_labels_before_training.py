@@ -3,18 +3,16 @@
 from pathlib import Path
 
 import pytest
-from babelmill.config.stage_settings import TrainSettings
-from babelmill.settings import read_settings, write_settings
 
 from babelmill.commands.plan import plan
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
+from babelmill.graph import Graph
 from babelmill.labels.data import DocumentRows, LabelledData
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.plan import Plan
-from helpers import stages
 from helpers.labelled_texts import COLUMNS, configuration_of, write_csv
-from helpers.stages import run_stage
+from helpers.stages import read_settings, run_stage
 from helpers.training.training_data import write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -27,11 +25,12 @@ def test_a_plan_has_the_steps_of_the_training():
     configuration = configuration_of(values | {"global_batch_tokens": 512}, files=["a.csv"], validation_share=0.2)
 
     def planned() -> tuple[str, int]:
-        row, _ = plan(configuration, "eng", 1, "H100")
+        row, _ = plan(Graph(configuration), "eng", 1, "H100")
         return row["from"], row["steps"]
 
     assert planned()[0] == "files"
-    corpus, out = Path("results/corpora/eng"), Path("results/shards/eng/eng")
+    graph = Graph(configuration)
+    corpus, out = graph.result("corpus", "eng").path, graph.result("shards", "eng", "eng").path
     run_stage("corpus", configuration, out=corpus)
     from_corpus = planned()
     write_tokenizer(Path("tokenizer"))
@@ -39,9 +38,7 @@ def test_a_plan_has_the_steps_of_the_training():
     shard, model = ShardFile.open(out / "train.safetensors"), configuration.model("eng")
     layout = DocumentRows(shard.offsets, 32, shard.labels.offsets)
     steps = Plan(model.train, 1.0, [layout]).steps
-    assert steps > 20 and (from_corpus, planned()) == (("corpus", steps), ("corpus", steps)), (
-        "these shards have another tokenizer"
-    )
+    assert steps > 20 and (from_corpus, planned()) == (("corpus", steps), ("shards", steps))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +63,7 @@ def test_codes_that_cannot_be_learnt_or_measured_are_one_line_before_training(tr
     run_stage("corpus", configuration, out="corpus")
     write_tokenizer(Path("tokenizer"))
     run_stage("shards", configuration, out="shards", tokenizer=Path("tokenizer"), corpus=Path("corpus"))
-    settings = read_settings(stages.write_settings("train", configuration), TrainSettings)
+    settings = read_settings("train", configuration)
     with pytest.raises(UserError, match=words):
         LabelledData(settings, Path("tokenizer"), [Path("shards")])
 
@@ -74,7 +71,8 @@ def test_codes_that_cannot_be_learnt_or_measured_are_one_line_before_training(tr
 def test_a_model_of_labels_without_columns_is_refused_before_anything_runs():
     values = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
     with pytest.raises(
-        UserError, match=r"^test: train\.objective: labels needs labelled text.*languages\.eng\.corpus\.label_columns$"
+        UserError,
+        match=r"^test: train\.objective = labels of model eng: languages\.eng\.corpus\.label_columns is expected$",
     ):
-        write_settings(configuration_of(values, label_columns=[], context_column=None), "eng")
-    write_settings(configuration_of(values), "eng")
+        Graph(configuration_of(values, label_columns=[], context_column=None)).of_model("eng")
+    Graph(configuration_of(values)).of_model("eng")

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from babelmill.config.stage_settings import TrainSettings
-from babelmill.settings import read_settings
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
@@ -23,7 +21,7 @@ from babelmill.training.networks.source_weights import load_weights
 from helpers.models.make_occcanine import KEY, write
 from helpers.models.published_models import publish_canine
 from helpers.models.transformers_models import ALONE
-from helpers.stages import run_stage, write_settings
+from helpers.stages import read_settings, run_stage
 from helpers.training.training_data import section
 
 pytestmark = pytest.mark.slow
@@ -55,7 +53,7 @@ def fetch() -> Path:
 def go_on(names: list[str]) -> tuple[LabelsNetwork, str]:
     """A network of these codes that has begun with its source's weights, and what is said of its heads."""
     base = fetch()
-    asked = read_settings(write_settings("train", configuration(), "occ"), TrainSettings)
+    asked = read_settings("train", configuration(), "occ")
     codes, heads, message = begun(base, Codes(names, "hisco", 5), LABELS)
     vocabulary = Vocabulary.published(characters.ROLES, set())
     config = encoder_config(asked, base, vocabulary)

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.settings import settings_of, write_settings
 
 from babelmill.commands.predict import section_of
 from babelmill.config.resolve import Configuration
@@ -21,6 +20,7 @@ from babelmill.labels.predictor import Wanted, labels_of
 from babelmill.labels.windows import Windows, write_table
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
+from helpers.stages import settings_of
 from helpers.tables import table_bytes
 from helpers.tables import write_table as write_rows
 
@@ -173,7 +173,7 @@ def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(folder):
     Path("models/occ/config.json").write_text("{}")
     refused("models/occ is not a label model")
     Path("models/occ/config.json").write_text('{"labels": {"codes": ["1"]}, "class": "BertModel"}')
-    refused("models/occ is a result of training, which is not converted; name converted/occ")
+    refused("models/occ is a result of training, which is not converted; name a folder such as converted/occ")
 
 
 @pytest.mark.parametrize(
@@ -238,41 +238,8 @@ def test_each_table_has_settings_of_its_own(folder):
     )
     Path("census.csv").write_text("text\nfarmer\n")
     assert settings("predict.census") != one
-    with pytest.raises(UserError, match="model occ has no table 'censu' to predict; did you mean census"):
+    with pytest.raises(UserError, match=r"model occ: predict.inputs has no table 'censu'; did you mean census"):
         settings("predict.censu")
-
-
-def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(folder):
-    Path("letters.csv").write_bytes('\n"first line";språk\nfisher;da\n'.encode("latin-1"))
-    for there in ({"text_column": "first line"}, {"context_column": "språk"}):
-        file = {"file": "letters.csv", "text_column": "first line", "delimiter": ";"}
-        settings("predict.letters", inputs={"letters": file | there | {"encoding": "latin-1"}})
-        file |= dict.fromkeys(there, "gone") | {"encoding": "latin-1"}
-        with pytest.raises(
-            UserError, match=rf"letters\.csv: no column 'gone' \(predict\.inputs\.letters: {next(iter(there))}\)"
-        ):
-            settings("predict.letters", inputs={"letters": file})
-    with pytest.raises(UserError, match=r"its columns are 'first line;språk'; does the file have another delimiter"):
-        settings("predict.letters", encoding="latin-1")
-    settings("predict.letters")  # its encoding is another one, which the stage says with the line
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
-def test_a_missing_column_of_other_formats_is_found_before_anything_runs(folder, name):
-    """A key of JSON may be missing in some lines."""
-    if name == "a.parquet":
-        pq.write_table(pa.table({"text": ["a"]}), name)
-    else:
-        Path(name).write_text('{}\n\n{"text": "a"}\n')
-    for column, there in (("text", True), ("gone", False)):
-        asked = {"inputs": {"letters": {"file": name, "text_column": column}}}
-        if there:
-            settings("predict.letters", **asked)
-            continue
-        with pytest.raises(UserError, match=rf"^{name}: no column 'gone' .*; its columns are 'text'$"):
-            settings("predict.letters", **asked)
-    Path(name).write_text("no table")
-    settings("predict.letters", **asked)  # the stage says what is wrong with it
 
 
 @pytest.mark.parametrize(
@@ -300,20 +267,15 @@ def test_the_name_of_a_corpus_is_no_language_of_the_card():
     assert [configuration.table[code].tag for code in languages] == ["", "fao", "no"]
 
 
-def test_settings_files_of_tables(folder):
-    corpus = {"label_columns": ["code1"]}
-    write_settings(Configuration([("test", {"corpus": corpus, "models": {"occ": OCC}})]), "occ")
-    names = {path.name for path in Path("results/settings/occ").glob("predict*")}
-    assert names == {"predict.census.json", "predict.letters.json"}
-
-
 def test_tables_in_the_configuration():
     def refused(message: str, **predict) -> None:
         with pytest.raises(UserError, match=message):
             settings("predict.census", **predict)
 
-    refused(r"predict: context_column names a column, and context says it", context="da", context_column="lang")
-    refused(r"'a/b' cannot be the name of a table", inputs={"a/b": "x.csv"})
-    refused(r"tables with their names are expected", inputs="x.csv")
-    refused(r"a needs a file, such as {a: data/a\.csv}", inputs={"a": {"top": 3}})
-    refused(r"a has no key top; its keys are file, text_column", inputs={"a": {"file": "x.csv", "top": 3}})
+    refused(
+        r"predict.context_column = 'lang', predict.context = 'da': one of the two", context="da", context_column="lang"
+    )
+    refused(r"'a/b': names are letters and digits", inputs={"a/b": "x.csv"})
+    refused(r"predict.inputs = 'x.csv': input should be a valid dictionary", inputs="x.csv")
+    refused(r"unknown key predict.inputs.a.top", inputs={"a": {"top": 3}})
+    refused(r"unknown key predict.inputs.a.top; did you mean predict.top", inputs={"a": {"file": "x.csv", "top": 3}})

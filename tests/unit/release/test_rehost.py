@@ -38,6 +38,7 @@ from babelmill.tokens.tokenizer_file import encode
 from helpers.hub.hub_data import BOS, EOS, SENTENCES, VOCABULARY, learn
 from helpers.hub.hub_server import Fault
 from helpers.models.old_repositories import config, files, fill, pickled, weights
+from helpers.stages import any_settings
 
 pytestmark = pytest.mark.slow
 
@@ -295,7 +296,7 @@ def test_a_commit_is_on_top_of_what_was_converted(hub, folder, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     (folder / "made").mkdir()
     (folder / "made/a.txt").write_text("a")
-    manifest.write("made", manifest.StageRequest("convert", "made", {}), ["a.txt"])
+    manifest.write("made", any_settings("convert", name="made"), ["a.txt"])
     head = hub.repositories["models/lab/old-eng"].branches["main"]
     hub.commit("models/lab/old-eng", {"b.txt": b"theirs"})
     with pytest.raises(
@@ -339,7 +340,7 @@ def test_a_target_that_was_made_before(hub, folder, capsys):
     for name in [name for name in hub.repositories if name != "models/lab/old-eng"]:
         del hub.repositories[name]
     commit = hub.repositories["models/lab/old-eng"].branches["main"]
-    made = manifest.StageRequest("convert", "made", {})
+    made = any_settings("convert", name="made")
     manifest.write(".", made, [], figures={"rehosted": {"repository": "lab/old-eng", "commit": commit}})
     sealed, where = Path(manifest.NAME).read_text(), ["lab/old-eng", "--repo-template", "ada/new"]
     hub.commit("models/ada/new", {manifest.NAME: sealed.encode()})
@@ -371,7 +372,7 @@ def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
             raise error
     out = capsys.readouterr().out
     assert lines.failed == 2 and out.splitlines() == [
-        "lab/a: failed: no space left on the device: rehosted/a; free some space",
+        "lab/a: failed: rehosted/a: full",
         "lab/a: failed: KeyError, see the traceback on standard error",
     ]
 

@@ -7,6 +7,7 @@ from babelmill.config.snapshots import name_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.runtime.checkpoint import Snapshots
+from helpers.stages import any_settings
 
 WEIGHTS = {"weight": torch.zeros(3)}
 ABOUT = {"step": 1, "tokens": 9}
@@ -42,7 +43,7 @@ def test_a_file_of_a_snapshot_that_is_gone_is_missed(tmp_path):
     below = tmp_path / "snapshots/chck_1M"
     below.mkdir(parents=True)
     (below / "model.safetensors").write_bytes(b"weights")
-    asked = manifest.StageRequest("export", "eng", {})
+    asked = any_settings("export")
     manifest.write(below, asked, ["model.safetensors"])
     manifest.write(tmp_path, asked, ["snapshots/chck_1M/manifest.json"])
     assert manifest.missing(tmp_path) is None

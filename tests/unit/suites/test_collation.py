@@ -12,14 +12,17 @@ import pytest
 from babelmill.commands.status import numbers_of_challenge
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import Rules, Task, read_rules, submission_of
-from babelmill.core import manifest
+from babelmill.config.tasks import tasks_of_model
+from babelmill.core import manifest, templates
 from babelmill.core.files import UserError, write_json
+from babelmill.graph import Graph
 from babelmill.stages import STAGES
 from babelmill.suites.challenge import checks, files, leaderboard
 from babelmill.suites.challenge.scored import Scored
 from babelmill.suites.challenge.tuned import Tuned
 from helpers import ROOT
 from helpers.results.challenge_scores import CODE, choices, entry_of, entry_of_shares, put
+from helpers.stages import any_settings
 
 STORED = json.loads((ROOT / "tests/data/babylm_collation.json").read_text())
 CHECKPOINTS = ["chck_1M", "chck_2M"]
@@ -303,9 +306,9 @@ def test_items_that_the_challenge_scores_itself_need_a_name_and_scores(tmp_path,
 
 @pytest.mark.parametrize("name", ["babylm_strict_small", "babylm_strict", "babylm_multilingual"])
 def test_each_shipped_challenge_scores_all_that_it_submits(name):
-    configuration = Configuration([("config/config.yaml", {"models": {"mine": {"challenge": name}}})])
+    configuration = Configuration([("config/config.yaml", {"models": {"mine": {"preset": ["auto", name]}}})])
     asked = submission_of(configuration, "mine")
-    rules = read_rules(configuration.challenges[name].submission)
+    rules = rules_of_model(configuration, "mine")
     assert asked["missing"] == {task: each.missing for task, each in rules.tasks.items() if each.missing}
     assert asked["missing_at_checkpoints"] == {}
     assert asked["checkpoints"][-1] == {"babylm_strict_small": "chck_100M"}.get(name, "chck_1000M")
@@ -313,14 +316,22 @@ def test_each_shipped_challenge_scores_all_that_it_submits(name):
 
 
 def test_status_counts_scores_after_fine_tuning(folder):
-    configuration = Configuration([("config/config.yaml", {"models": {"mine": {"challenge": "babylm_strict_small"}}})])
-    assert numbers_of_challenge(configuration, "mine").startswith("0 of 9 numbers; missing: BLiMP, ")
+    Path("data/full_eval/glue_filtered").mkdir(parents=True)
+    own = {"challenge": "babylm_strict_small", "evaluation": {"suites": [], "snapshot_suites": []}}
+    values = {"evaluation_data": "data", "models": {"mine": own}}
+    graph = Graph(configuration := Configuration([("config/config.yaml", values)]))
+    for name in tasks_of_model(configuration, "mine"):
+        task = configuration.task(name)
+        columns = [*templates.columns_of(task.text), *templates.columns_of(task.pair or ""), task.label]
+        for split in ("train", "valid"):
+            write_json(Path(f"data/full_eval/glue_filtered/{name}.{split}.jsonl"), dict.fromkeys(columns, split))
+    assert numbers_of_challenge(graph, "mine").startswith("0 of 9 numbers\n  missing: BLiMP (")
     *parts, last = STAGES["tune"].parts(configuration, "mine")
     for part in parts:
-        write_json(STAGES["tune"].record("mine", part), {})
-    assert numbers_of_challenge(configuration, "mine").startswith("0 of 9 numbers; missing: BLiMP, ")
-    write_json(STAGES["tune"].record("mine", last), {})
-    assert numbers_of_challenge(configuration, "mine").startswith("1 of 9 numbers: (Super)GLUE; missing: BLiMP, ")
+        write_json(graph.result("tune", "mine", part).record, {})
+    assert numbers_of_challenge(graph, "mine").startswith("0 of 9 numbers\n  missing: BLiMP (")
+    write_json(graph.result("tune", "mine", last).record, {})
+    assert numbers_of_challenge(graph, "mine").startswith("1 of 9 numbers: (Super)GLUE\n  missing: BLiMP (")
 
 
 def write_tuned(folder, labels: list[str], predictions: list[str], score: float):
@@ -331,8 +342,7 @@ def write_tuned(folder, labels: list[str], predictions: list[str], score: float)
     metrics = {"accuracy": {"score": score, "n": len(labels), "interval": [score - 0.1, score + 0.1]}}
     entry = {**metrics["accuracy"], "metrics": metrics, "classes": sorted(set(labels))}
     write_json(folder / "scores.json", {"task": folder.parent.name, "languages": {"eng": entry}})
-    asked = manifest.StageRequest("tune", "eng", {})
-    manifest.write(folder, asked, ["predictions.parquet", "scores.json"])
+    manifest.write(folder, any_settings("tune"), ["predictions.parquet", "scores.json"])
     return folder
 
 
@@ -341,7 +351,8 @@ def test_scores_after_fine_tuning(tmp_path):
     rte = write_tuned(tmp_path / "rte/42", ["0", "1", "1"], ["1", "1", "0"], 0.4)
     task = Task(kind="labels", tuned=["rte", "wsc"], sizes={"rte": 3, "wsc": 2})
     numbers = {"glue": {"title": "GLUE", "tasks": ["glue"]}}
-    about = {"state": "now", "form": "strict", "checkpoints": [1], "numbers": numbers}
+    about = {"title": "Tiny", "track": "strict", "words": 10, "state": "now", "form": "strict", "checkpoints": [1]}
+    about |= {"numbers": numbers}
     rules = Rules.model_validate(about | {"tasks": {"glue": task.model_dump()}})
     tuned = {"glue": Tuned({"rte": rte}, "eng")}
     content, _ = files.strict(rules, {}, {}, CHECKPOINTS, set(), "eng", tuned)
@@ -364,7 +375,7 @@ def test_tags_of_words_that_are_only_predicted(tmp_path):
     table = {"language": ["eng"] * 4 + ["nld"], "sentence": [0, 0, 0, 1, 0], "prediction": ["DET", None, "X", "X", "Y"]}
     pq.write_table(pa.table(table), folder / "predicted.parquet")
     names = ["predictions.parquet", "predicted.parquet", "scores.json"]
-    manifest.write(folder, manifest.StageRequest("tune", "eng", {}), names)
+    manifest.write(folder, any_settings("tune"), names)
     rules = read_rules("babylm_2026_multilingual")
     tuned = {"pos_en": Tuned({"pos": folder}, "eng")}
     scores, predictions = files.multilingual(rules, {}, {}, CHECKPOINTS, set(), tuned)

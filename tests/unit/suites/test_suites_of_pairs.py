@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.settings import settings_of
 
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_language, suites_of_model
 from babelmill.core import manifest
-from babelmill.core.files import UserError, canonical_json, write_json
+from babelmill.core.files import UserError
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
+from babelmill.graph import Graph
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.partial import Kept, delete
 from babelmill.suites.readers import READERS, Pairs
@@ -26,6 +26,7 @@ from babelmill.suites.results import mean_of_groups, right, sample, share, summa
 from conftest import ROOT, SMALL
 from helpers.hub.hub_server import Fault
 from helpers.programs.prepared import run_module
+from helpers.stages import settings_of
 from helpers.suite_files import read_pairs
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -38,8 +39,11 @@ ROWS = [
 ]
 
 
+WITHOUT_TEXT = {key: value for key, value in SMALL.items() if key != "languages"}
+
+
 def configuration(suites=(), model="eng", **own) -> Configuration:
-    values = copy.deepcopy(SMALL) | {"suites": own}
+    values = copy.deepcopy(WITHOUT_TEXT) | {"suites": own}
     values["models"] = {model: {"evaluation": {"suites": list(suites)}}}
     return Configuration([("config/config.yaml", values)])
 
@@ -112,12 +116,11 @@ def test_what_may_be_wrong_is_counted():
 
 def run_suite(configured: Configuration, code: str, name: str) -> dict:
     """Run the stage in this folder; its manifest."""
-    settings = Path(f"results/settings/{code}/suite.{name}.json")
-    settings.parent.mkdir(parents=True, exist_ok=True)
-    settings.write_text(canonical_json(settings_of(configured, code, f"suite.{name}")))
-    arguments = ["--settings", settings, "--out", f"results/suites/{name}/{code}"]
-    run_module("babelmill.suite", *arguments, cwd=Path.cwd(), check=True)
-    return manifest.verify(f"results/suites/{name}/{code}")
+    graph = Graph(configured)
+    result = graph.result("suite", code, name)
+    graph.write(result)
+    run_module("babelmill.suite", result.settings_file, cwd=Path.cwd(), check=True)
+    return manifest.verify(result.path)
 
 
 def test_a_suite_of_ones_own():
@@ -125,7 +128,8 @@ def test_a_suite_of_ones_own():
     entry = {"files": ["*.tsv"], "language": "eng", "good": "sen", "bad": "wrong_sen", "quoting": "csv"}
     found = run_suite(configuration(["mine"], mine=entry), "eng", "mine")
     assert found["figures"]["pairs"] == 3 and found["figures"]["sources"][0]["path"] == "a.tsv"
-    assert pq.read_table("results/suites/mine/eng/pairs.parquet").column_names == Pairs.schema.names
+    (table,) = Path("results/suite").glob("mine_eng-*/pairs.parquet")
+    assert pq.read_table(table).column_names == Pairs.schema.names
     before = settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
     write("a.tsv", ROWS[:2])
     configured = configuration(["mine"], mine=entry)
@@ -133,30 +137,6 @@ def test_a_suite_of_ones_own():
 
     suites._snapshot.cache_clear()
     assert settings_of(configured, "eng", "suite.mine") != before, "an edited file is seen"
-
-
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.csv.gz", "a.parquet", "a.jsonl"])
-@pytest.mark.parametrize("key", ["good", "bad", "phenomenon", "paradigm"])
-def test_a_column_that_is_not_there_is_refused_before_anything_runs(name, key):
-    packed = name.endswith(".gz")
-    path = write(name.removesuffix(".gz"))
-    if packed:
-        Path(name).write_bytes(gzip.compress(path.read_bytes()))
-    columns = {"good": "sen", "bad": "wrong_sen", "phenomenon": "phenomenon", "paradigm": "{file}"} | {key: "gone"}
-    entry = {"files": [name], "language": "eng", "quoting": "csv", **columns}
-    entry |= {"delimiter": ";"} if ".csv" in name else {}
-    with pytest.raises(
-        UserError, match=rf"^config/config\.yaml: suites\.mine\.{key}: {name} has no column 'gone'; its"
-    ):
-        settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
-
-
-@pytest.mark.parametrize(("name", "text"), [("a.tsv", "sen\twrong_sen\n"), ("a.csv", "\n"), ("a.jsonl", "")])
-def test_a_file_without_a_pair_is_refused_before_anything_runs(name, text):
-    Path(name).write_text(text)
-    entry = {"files": [name], "language": "eng", "good": "sen", "bad": "wrong_sen"}
-    with pytest.raises(UserError, match=rf"^config/config\.yaml: suites\.mine\.files: {name}: no row"):
-        settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
 
 
 def test_a_suite_of_the_hub_fetches_what_the_language_needs(hub):
@@ -191,13 +171,11 @@ def test_pairs_that_arrive_changed_or_do_not_fit_the_disk_are_one_line(hub):
         run_suite(configured, "ara", "multiblimp")
     assert "Traceback" not in str(error.value)
     hub.faults = []
-    disk = Path("results/suites/multiblimp/ara").resolve()
+    disk = Graph(configured).result("suite", "ara", "multiblimp").path.resolve()
     disk.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk], check=True)
     try:
-        with pytest.raises(
-            AssertionError, match="error: no space left on the device while writing results/suites"
-        ) as error:
+        with pytest.raises(AssertionError, match=r"error: results/suite/.*: No space left on device") as error:
             run_suite(configured, "ara", "multiblimp")
         assert "Traceback" not in str(error.value)
     finally:
@@ -224,11 +202,7 @@ def test_a_suite_of_the_project_is_known_by_its_content_in_every_clone(tmp_path)
     def asked(clone: Path) -> dict:
         return settings_of(Configuration([("test", {})], clone), "eng", "suite.english_basics")
 
-    first, settings = asked(clones[0]), Path("results/settings/eng/suite.english_basics.json")
-    write_json(settings, first)
-    assert asked(clones[1]) == first, "before there are results"
-    out = Path("results/suites/english_basics/eng")
-    run_module("babelmill.suite", "--settings", settings, "--out", out, cwd=Path.cwd(), check=True)
+    first = asked(clones[0])
     assert asked(clones[1]) == first
     path = clones[1] / "config/suites/english_basics.tsv"
     path.write_text(path.read_text().replace("a", "e", 1))
@@ -240,7 +214,7 @@ def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
     assert suites_of_model(configured, "eng") == ["blimp", "multiblimp"]
     assert suites_of_model(configured, "deu") == []
     assert suites_of_language(configured, "eng") == ["blimp", "multiblimp"]
-    mixed = copy.deepcopy(SMALL)
+    mixed = copy.deepcopy(WITHOUT_TEXT)
     mixed["models"] = {"duo": {"languages": ["eng", "ace"], "evaluation": {"suites": ["multiblimp"]}}}
     found = Configuration([("config/config.yaml", mixed)])
     assert settings_of(found, "duo", "score.multiblimp")["covered"] == ["eng"], "nobody covers ace, which is no 0"
@@ -249,12 +223,15 @@ def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ({"files": ["a"]}, "set `language`; or set `languages`"),
-        ({"files": ["a"], "bad": "g", "language": "eng"}, "good and bad are both the column 'g'"),
-        ({"files": [], "language": "eng"}, "suites.mine: set `files`"),
+        ({"files": ["a"]}, "suites.mine.language = None, .*: one of the two"),
+        (
+            {"files": ["a"], "bad": "g", "language": "eng"},
+            "suites.mine.good = 'g', suites.mine.bad = 'g': different columns",
+        ),
+        ({"files": [], "language": "eng"}, r"suites.mine.files = \[\]: at least one"),
         ({"files": ["a"], "language": "eng", "goood": 1}, "goood"),
-        ({"files": ["a"], "languages": {"eng": "en", "deu": "de"}}, "files. needs {language}"),
-        ({"files": ["a"], "language": "english"}, "suites.mine names 'english', which is not a la"),
+        ({"files": ["a"], "languages": {"eng": "en", "deu": "de"}}, "each of the files has {language} in its name"),
+        ({"files": ["a"], "language": "english"}, "suites.mine.languages: 'english' is not a language"),
         ({"files": ["a.tsv"], "language": "eng"}, r"suite file a\.tsv: no such file"),
     ],
 )
@@ -265,30 +242,31 @@ def test_errors_of_a_suite(own, message):
 
 
 def test_an_unknown_suite_is_refused_with_the_nearest():
-    with pytest.raises(UserError, match=r"evaluation.suites: there is no suite 'blmip'; did you mean blimp"):
+    with pytest.raises(UserError, match=r"model eng: these do not exist: evaluation.suites: blmip; did you mean blimp"):
         configuration(["blmip"]).model("eng")
 
 
 def test_snapshots_that_no_training_keeps_are_refused():
     """A key of the evaluation that would do nothing."""
-    values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
+    values = copy.deepcopy(WITHOUT_TEXT) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
     with pytest.raises(UserError, match=r"evaluation.snapshots: true .*; set run.snapshots, for example to babylm"):
         Configuration([("config/config.yaml", values)]).model("eng")
 
 
 def changed(before: dict, after: dict) -> set[str]:
-    """The stages whose settings differ between two sections `evaluation` of eng."""
+    """The stages whose own settings differ between two sections `evaluation` of eng."""
     files = []
     for evaluation in (before, after):
-        values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": evaluation, "run": {"snapshots": [1]}}}}
+        values = copy.deepcopy(WITHOUT_TEXT) | {
+            "models": {"eng": {"evaluation": evaluation, "run": {"snapshots": [1]}}}
+        }
         found = Configuration([("config/config.yaml", values)])
         names = ["evaluate", "export", "convert", *(f"score.{name}" for name in suites_of_model(found, "eng"))]
-        files.append({name: settings_of(found, "eng", name) for name in names})
+        files.append({name: settings_of(found, "eng", name) | {"made_from": {}} for name in names})
     return {name for name in files[0].keys() | files[1].keys() if files[0].get(name) != files[1].get(name)}
 
 
-def test_what_a_key_changes(monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_what_a_key_changes():
     one, two = {"suites": ["english_basics"]}, {"suites": ["english_basics", "blimp"]}
     assert changed({}, one) == {"score.english_basics", "convert"}
     assert changed(one, two) == {"score.blimp", "convert"}, "neither the evaluation nor another suite"

@@ -2,22 +2,23 @@
 
 import random
 import re
+import shutil
 import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from babelmill.config.stage_settings import ScoreSettings
 
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.evaluation.overlaps import in_training_text
 from babelmill.score import report
+from babelmill.stages import ScoreStage
 from babelmill.suites.overlap import overlap
 from babelmill.suites.sought import _cuts, plain, sought
 from helpers.results.fields import undocumented
+from helpers.stages import any_settings, write_corpus
 
 CHINESE = re.compile("[\u3000-\u9fff]")
 
@@ -165,39 +166,35 @@ TEXTS = {
 }
 
 
+def write_text(code: str, texts: list[str]) -> Path:
+    """Write a corpus with these texts for training."""
+    folder = Path("corpora", code)
+    shutil.rmtree(folder, ignore_errors=True)
+    return write_corpus(folder, {"text": texts}, {"text": []})
+
+
 @pytest.fixture
-def trained(folder):
-    """The corpora of a model of two languages, and its export."""
-    request = manifest.StageRequest("test", "two", {})
-    for code, texts in TEXTS.items():
-        corpus = folder / f"results/corpora/{code}"
-        corpus.mkdir(parents=True)
-        pq.write_table(
-            pa.table({"text": [*texts, *(f"filler number {i}" for i in range(40))]}), corpus / "train.parquet"
-        )
-        manifest.write(corpus, request, ["train.parquet"])
-    (folder / "export").mkdir()
-    manifest.write("export", request, [], [f"results/corpora/{code}" for code in TEXTS])
-    return folder
+def corpora(folder) -> dict[str, Path]:
+    """The corpora of a model of two languages."""
+    return {
+        code: write_text(code, [*texts, *(f"filler number {i}" for i in range(40))]) for code, texts in TEXTS.items()
+    }
 
 
-def looked(folder, threads: int = 1) -> dict:
+def looked(corpora: dict[str, Path], threads: int = 1) -> dict:
     """What is found, as the stage writes it."""
-    settings = ScoreSettings(
-        stage="score", name="two", languages=["eng", "deu"], suite="mine", covered=["eng"], methods=["causal"]
-    )
+    settings = ScoreStage(languages=["eng", "deu"], suite="mine", covered=["eng"], methods=["causal"])
     good, bad = zip(*PAIRS, strict=True)
     group = ["all"] * len(PAIRS)
     columns = {"language": ["eng"] * len(PAIRS), "good": good, "bad": bad, "phenomenon": group, "paradigm": group}
     scored = pa.table({**columns, "causal_good": GOOD, "causal_bad": BAD})
-    scores = report(scored, settings)
-    found = overlap(scored, scores, settings, Path("results/corpora"), folder / "export", threads)
+    found = overlap(scored, report(scored, settings), settings, corpora, threads)
     assert found is not None
     return found
 
 
-def test_the_score_without_the_items_that_stand_in_the_text(trained, monkeypatch):
-    found = looked(trained)
+def test_the_score_without_the_items_that_stand_in_the_text(corpora, monkeypatch):
+    found = looked(corpora)
     assert found["rows"] == [0]
     write_json("overlap.json", found)
     assert not undocumented(Path("overlap.json"))
@@ -209,29 +206,25 @@ def test_the_score_without_the_items_that_stand_in_the_text(trained, monkeypatch
     text = "1 of 5 pairs stands in the training text (1 is too short to tell); without it 50.0 (15.0 to 85.0, n = 4)"
     assert in_training_text(found, "eng") == text
     monkeypatch.setattr("babelmill.suites.overlap.BYTES", 50)
-    assert looked(trained, 4) == found, "a few documents at a time, by several threads"
+    assert looked(corpora, 4) == found, "a few documents at a time, by several threads"
 
 
-def test_a_sentence_may_stand_in_the_text_of_another_language(trained):
-    corpus = trained / "results/corpora/deu"
-    pq.write_table(pa.table({"text": ["Er sagt: she has never seen it"]}), corpus / "train.parquet")
-    request = manifest.StageRequest("test", "two", {})
-    manifest.write(corpus, request, ["train.parquet"])
-    manifest.write("export", request, [], [f"results/corpora/{code}" for code in TEXTS])
-    assert looked(trained)["rows"] == [0, 2]
+def test_a_sentence_may_stand_in_the_text_of_another_language(corpora):
+    write_text("deu", ["Er sagt: she has never seen it"])
+    assert looked(corpora)["rows"] == [0, 2]
 
 
-def test_text_that_cannot_be_looked_through_is_said_shortly(trained, monkeypatch):
-    corpus = trained / "results/corpora/deu"
-    (corpus / "train.parquet").write_bytes(b"x")
-    assert looked(trained)["not_looked_in"] == {"deu": "results/corpora/deu is damaged"}
-    request = manifest.StageRequest("test", "two", {})
-    manifest.write(corpus, request, ["train.parquet"], figures={"bytes": {"train": 30_000_000_000}})
-    manifest.write("export", request, [], ["results/corpora/eng", "results/corpora/deu"])
-    assert looked(trained)["not_looked_in"] == {"deu": "results/corpora/deu is too large (more than 20 GB)"}
-    manifest.write("export", request, [], ["results/corpora/eng"])
-    words = "it is not known whether results/corpora/deu is the training text"
-    assert looked(trained)["not_looked_in"] == {"deu": words}
+def test_text_that_cannot_be_looked_through_is_said_shortly(corpora):
+    about = any_settings("corpus")
+    manifest.write(corpora["eng"], about, ["train.parquet"], figures={"bytes": {"train": 30_000_000_000}})
+    found = looked(corpora)
+    assert found["looked_in"].keys() == {"deu"}
+    assert in_training_text(found, "eng").endswith("; not looked at: corpora/eng is too large (more than 20 GB)")
+    (corpora["deu"] / "train.parquet").write_bytes(b"x")
+    found = looked(corpora)
+    assert found["looked_in"] == {} and "languages" not in found
+    words = "not looked for in the training text: corpora/eng is too large (more than 20 GB); corpora/deu is damaged"
+    assert in_training_text(found, "eng") == words
 
 
 def test_a_correlation_has_its_unit():
@@ -240,19 +233,3 @@ def test_a_correlation_has_its_unit():
     found = {"item": "item", "looked_in": {"eng": {}}, "not_looked_in": {}, "languages": {"eng": of_eng}}
     words = "without it 50.0 (Spearman x 100) (25.0 to 75.0, n = 9)"
     assert in_training_text(found | {"measure": "Spearman"}, "eng").endswith(words)
-
-
-def test_text_that_is_not_there_any_more_is_said(trained):
-    corpus = trained / "results/corpora/deu"
-    manifest.write(corpus, manifest.StageRequest("test", "two", {"seed": 2}), ["train.parquet"])
-    found = looked(trained)
-    assert found["looked_in"].keys() == {"eng"}
-    assert in_training_text(found, "eng").endswith(
-        "; not looked at: results/corpora/deu was made again after the training"
-    )
-    (trained / "results/corpora/eng/train.parquet").unlink()
-    (corpus / "manifest.json").unlink()
-    found = looked(trained)
-    assert found["looked_in"] == {} and "languages" not in found
-    words = "not looked for in the training text: results/corpora/eng is gone; results/corpora/deu is gone"
-    assert in_training_text(found, "eng") == words

@@ -15,6 +15,7 @@ from ftfy.badness import badness
 from babelmill.commands import corpus as command
 from babelmill.config.resolve import Configuration
 from babelmill.corpus import workers
+from babelmill.graph import Graph
 from babelmill.survey import characters, walk
 from babelmill.survey.findings import SHOWN, quantile
 from babelmill.survey.measures import language_of
@@ -43,13 +44,17 @@ def planted() -> list[dict]:
     return [*documents, *documents[20:25]]
 
 
+def graph_of(**corpus) -> Graph:
+    return Graph(Configuration([("test", {"languages": {"nld": {"corpus": corpus}}})]))
+
+
 def look(documents: list[dict], files: int = 3, threads: int = 1, made: bool = False, **values) -> dict:
     """The numbers of documents, written to so many files."""
     for i in range(files):
         rows = documents[i::files]
         Path(f"{i}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     corpus = {"files": ["*.jsonl"], **values}
-    return command.look(Configuration([("test", {"languages": {"nld": {"corpus": corpus}}})]), "nld", made, threads)
+    return command.look(graph_of(**corpus), "nld", made, threads)
 
 
 def script(character: str) -> str | None:
@@ -191,7 +196,9 @@ def test_a_line_of_many_characters_and_a_document_of_many_lines():
 
 def test_copies_across_the_splits_of_a_corpus_are_counted(folder):
     text = " ".join(f"w{i}" for i in range(200))
-    write_corpus(Path("results/corpora/nld"), {"text": [text, "a b"]}, {"text": [f"{text} end"]})
-    found = look([{"text": text}], made=True)
+    Path("0.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    corpus = graph_of(files=["*.jsonl"]).result("corpus", "nld").path
+    write_corpus(corpus, {"text": [text, "a b"]}, {"text": [f"{text} end"]})
+    found = look([{"text": text}], files=1, made=True)
     assert (found["documents"], found["near_copies"]["validation_like_training"]) == (3, 1)
     assert [path.name for path in Path("reports/corpora").iterdir()] == [], "temporary files are gone"

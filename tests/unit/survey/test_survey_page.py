@@ -8,8 +8,8 @@ import yaml
 
 from babelmill import cli
 from babelmill.config import loading
-from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json
+from babelmill.graph import Graph
 from babelmill.reporting.surveys import surveys
 from babelmill.survey.page import of
 from helpers.browser import Browser
@@ -115,15 +115,18 @@ def test_what_the_workflow_made_is_looked_at_if_asked(capsys):
     write([f"De kat zit op de mat, nummer {i % 30}" for i in range(60)])
     configured(files=["a.jsonl"], validation_share=0.3)
     assert cli.main(["corpus", "nld", "--made"]) == 1
-    assert "results/corpora/nld/manifest.json: no such file" in capsys.readouterr().err
-    configuration: Configuration = loading.load(["config/config.yaml"])
-    Path("results/corpora").mkdir(parents=True)
-    run_stage("corpus", configuration, "nld", out="results/corpora/nld")
-    before = Path("results/corpora/nld/manifest.json").read_bytes()
+    made = Graph(configuration := loading.load(["config/config.yaml"])).result("corpus", "nld")
+    error = capsys.readouterr().err
+    assert f"{made.path} holds no corpus: `snakemake converted/nld --until corpus` makes it" in error
+    made.path.parent.mkdir(parents=True)
+    run_stage("corpus", configuration, "nld", out=made.path)
+    before = made.record.read_bytes()
     assert cli.main(["corpus", "nld", "--made", "--threads", "1"]) == 0
     figures = read_json("reports/corpora/nld.json")
     assert figures["documents"] == 30 and figures["copies"] == 0 and figures["of"] == "corpus"
-    assert Path("results/corpora/nld/manifest.json").read_bytes() == before, "nothing runs again"
+    assert made.record.read_bytes() == before, "nothing runs again"
+    assert surveys(["nld"], [made.path])["nld"]["of"] == "corpus"
+    assert surveys(["nld"], [Path("results/corpus/nld-0123456789")])["nld"]["of"] == "an earlier corpus"
 
 
 def test_texts_too_short_to_tell_a_language_do_not_count_against_it(capsys):
@@ -139,11 +142,12 @@ def test_an_empty_text_is_one_line_and_an_earlier_page_stays(capsys):
     configured(files=["a.jsonl"])
     assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
     pages = {path: path.read_bytes() for path in Path("reports/corpora").iterdir()}
-    for nothing in [], [" ", ""]:
+    for nothing, dropped in ([], "0 documents"), ([" ", ""], "2 documents"):
         write(nothing)
         capsys.readouterr()
         assert cli.main(["corpus", "nld", "--threads", "1"]) == 1
-        assert "the text of nld has no document that can be read" in capsys.readouterr().err.splitlines()[-1]
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert f"the text of nld has no document that can be read (1 file, {dropped} dropped)" in error
     assert {path: path.read_bytes() for path in Path("reports/corpora").iterdir()} == pages
 
 
@@ -151,7 +155,7 @@ def test_text_that_is_not_there_is_one_line(capsys):
     configured()
     assert cli.main(["corpus", "nld"]) == 1
     error = capsys.readouterr().err
-    assert "`snakemake results/downloads/nld` fetches it" in error and error.count("\n") == 1
+    assert "`snakemake converted/nld --until download` fetches it" in error and error.count("\n") == 1
     configured(files=["nothing/*.txt"])
     assert cli.main(["corpus", "nld"]) == 1 and "nothing/*.txt" in capsys.readouterr().err
 

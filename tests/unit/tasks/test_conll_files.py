@@ -4,9 +4,9 @@ import gzip
 
 import pyarrow as pa
 import pytest
-from babelmill.config.stage_settings import TaskSettings
 
 from babelmill.core.files import UserError
+from babelmill.stages import TaskStage
 from babelmill.task import figures_of_sentences
 from babelmill.tasks.conll import SCHEMA, read_sentences
 from babelmill.tasks.resplit import resplit
@@ -108,7 +108,7 @@ def test_labels_that_only_the_test_words_have(caplog):
         train = [{"words": ["a", "b"], "labels": ["A", "B"]}]
         test = [{"words": ["a"] * len(labels), "labels": labels}]
         tables = {"train": pa.Table.from_pylist(train, SCHEMA), "test": pa.Table.from_pylist(test, SCHEMA)}
-        asked = TaskSettings(stage="task", name="eng", languages=["eng"], raw={}, task="mine", **settings)
+        asked = TaskStage(languages=["eng"], task="mine", **settings)
         return figures_of_sentences(tables, asked)
 
     assert figures(["A"] * 99 + ["C"])["classes"] == ["A", "B", "C"]

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import transformers
-from babelmill.settings import settings_of
 
 from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
@@ -15,7 +14,7 @@ from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
 from helpers.models.published_models import publish_canine
-from helpers.stages import run_stage, write_corpus
+from helpers.stages import run_stage, settings_of, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from babelmill import tokenizer as stage_tokenizer
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, write_json
 from babelmill.tokens import trial
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import PART, parts
@@ -198,16 +198,17 @@ def test_the_same_bytes_on_every_run_and_for_every_number_of_threads(tmp_path):
     text = " ".join(ARTICLE.values())
     corpus = write_corpus(tmp_path / "eng", [text[i : i + 300] + text[:i] for i in range(0, 900, 7)])
     configuration = Configuration([("test", {"tokenizer": {"vocab_size": 700}})])
-    settings = stages.write_settings("tokenizer", configuration, folder=tmp_path)
+    asked = stages.settings_of(configuration, "eng", "tokenizer") | {"made_from": {"corpora": [str(corpus)]}}
     for out, threads, parallel in (("1", "1", "true"), ("2", "2", "false"), ("3", "3", "true")):
-        command = [sys.executable, "-m", "babelmill.tokenizer", "--settings", settings, "--corpora", corpus]
+        write_json(tmp_path / out / "eng.json", asked)
         subprocess.run(
-            [*command, "--out", tmp_path / out, "--threads", threads],
+            [sys.executable, "-m", "babelmill.tokenizer", "eng.json", "--threads", threads],
             check=True,
+            cwd=tmp_path / out,
             env=os.environ | {"TOKENIZERS_PARALLELISM": parallel, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
     for name in ("tokenizer.json", "manifest.json"):
-        assert len({(tmp_path / out / name).read_bytes() for out in "123"}) == 1
+        assert len({(tmp_path / out / "results/tokenizer/eng" / name).read_bytes() for out in "123"}) == 1
 
 
 def test_report(tmp_path):
@@ -325,8 +326,8 @@ def test_ones_own_tokenizer(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"specials": ["<s>", "</s>", "<pad>"]}, "has no token <mask>; add it"),
-        ({"special": False}, "<s> is not special"),
+        ({"specials": ["<s>", "</s>", "<pad>"]}, "<mask> is expected among the special tokens"),
+        ({"special": False}, "<s> is expected among the special tokens"),
         ({"normalizer": normalizers.NFKC()}, "not lossless: .*ﬁ"),
         ({"alphabet": []}, "not lossless"),
     ],
@@ -338,7 +339,9 @@ def test_ones_own_tokenizer_must_be_fit_for_training(tmp_path, arguments, messag
         run(tmp_path, {"deu": corpus}, tokenizer={"source": source})
 
 
-@pytest.mark.parametrize("source, message", [("missing/tokenizer.json", "no such file"), ("broken", "not a tokenizer")])
+@pytest.mark.parametrize(
+    "source, message", [("missing/tokenizer.json", "no such file"), ("broken", "a file of the `tokenizers` library")]
+)
 def test_a_source_that_is_not_there(folder, source, message):
     Path("broken").write_text("{}")
     corpus = write_corpus(folder / "deu", [ARTICLE["deu"]])

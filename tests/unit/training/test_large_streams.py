@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from babelmill.core import known_hashes, manifest
+from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.batches.token_batches import TokenStream
@@ -17,6 +17,7 @@ from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.schedule import validation_bound, validation_steps
+from helpers.stages import any_settings
 from helpers.training.tiny_trainer import trainer_maker
 from helpers.training.training_data import VOCABULARY, documents, every_row, section, write_documents
 
@@ -147,13 +148,13 @@ def test_the_bound_of_a_validation_follows_from_the_training_between_two():
 
 def test_large_files_are_hashed_once(tmp_path, monkeypatch):
     """The second check reads nothing of a file that counts as large; a change of it is seen all the same."""
-    monkeypatch.setattr(known_hashes, "LARGE", 1 << 20)
+    monkeypatch.setattr(local_sources, "LARGE", 1 << 20)
     folder = tmp_path / "shards"
     folder.mkdir()
     path = folder / "train.safetensors"
     with open(path, "wb") as file:
         file.truncate(1 << 24)
-    manifest.write(folder, manifest.StageRequest("shards", "eng", {}), [path.name])
+    manifest.write(folder, any_settings("shards"), [path.name])
 
     def read(function) -> int:
         before = bytes_read()

@@ -1,15 +1,10 @@
 """How many tokens masked diffusion hides by `train.noise`, against the formulas."""
 
-import copy
-
 import numpy as np
 import pytest
-from babelmill.settings import settings_of
 
-from babelmill.config.resolve import Configuration
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import Diffusion, objective_of
-from conftest import SMALL
 from helpers.training.training_data import section
 
 
@@ -59,17 +54,3 @@ def test_validation_measures_the_same_whatever_the_noise():
     one, other = (diffusion(noise=noise).validation_aims(0, number, every, every) for noise in ("uniform", "cosine"))
     assert (one.targets == other.targets).all() and (one.importance == other.importance).all()
     assert one.targets.tolist() == (1 + np.floor((5**0.5 - 1) / 2 * number % 1 * 40)).tolist()
-
-
-def test_the_key_is_of_diffusion_alone():
-    """Other models' settings files do not have it, so that nothing runs again; nor do they have the neutral value."""
-
-    def files(**train):
-        values = copy.deepcopy(SMALL)
-        values.setdefault("models", {})["eng"] = {"train": train}
-        configuration = Configuration([("config/config.yaml", values)])
-        return [settings_of(configuration, "eng", stage) for stage in ("tokenizer", "train", "export")]
-
-    assert files(noise="cosine") == files() == files(noise="uniform")
-    plain, ours = files(objective="diffusion"), files(objective="diffusion", noise="cosine")
-    assert plain[0] == ours[0] and plain[1] != ours[1] and plain[2] == ours[2]

@@ -46,6 +46,7 @@ from helpers.models.transformers_models import (
     train_section,
 )
 from helpers.programs.prepared import run_python
+from helpers.stages import any_settings
 from helpers.training.training_data import VOCABULARY, train_settings
 
 SMALL_SIZES = (
@@ -262,7 +263,7 @@ def test_the_folder_learns_each_token_of_the_text(kind, pad, tmp_path):
     `pad`: the padding token of the published tokenizer, which may have none; 5 never occurs in a text.
     """
     roles = {"entries": VOCABULARY.size, "begin": 1, "end": VOCABULARY.eos, "pad": pad, "mask": 4, "unknown": 0}
-    manifest.write(tmp_path, manifest.StageRequest("tokenizer", "eng", {}), [], figures={"roles": roles})
+    manifest.write(tmp_path, any_settings("tokenizer"), [], figures={"roles": roles})
     vocabulary = replace(VOCABULARY, pad=VOCABULARY.eos if pad is None else pad)
     folder = write_folder(kind, tmp_path, vocabulary)
     made = json.loads((folder.parent / "model/config.json").read_text())
@@ -304,7 +305,7 @@ def test_a_configuration_may_have_an_infinite_number(tmp_path, monkeypatch, pad)
     layers = {"layer_types": ["attention"] * 2, **GRANITE}
     monkeypatch.setitem(KINDS, kind, ("causal", KINDS["llama"][1] | layers))
     roles = {"entries": VOCABULARY.size, "begin": 1, "end": VOCABULARY.eos, "pad": pad, "mask": 4, "unknown": 0}
-    manifest.write(tmp_path, manifest.StageRequest("tokenizer", "eng", {}), [], figures={"roles": roles})
+    manifest.write(tmp_path, any_settings("tokenizer"), [], figures={"roles": roles})
     folder, model = write_folder(kind, tmp_path, replace(VOCABULARY, pad=pad)), tmp_path / kind / "model"
     assert "Infinity" in (folder / "config.json").read_text()
     rows = random_rows(VOCABULARY.size, 32)

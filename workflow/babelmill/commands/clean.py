@@ -5,7 +5,7 @@
 
 A result stays when settings change, so that going back costs nothing; this command frees the disk space. It looks at
 all models of the configuration: targets, `models:`, batches of languages that have run, and experiments. What lies in
-`results/checkpoints` is kept for as long as its model is asked for; a folder in which a process trains now stays.
+`results/checkpoints` is kept for as long as its model is asked for; a folder in which a process works now stays.
 
 What `run.checkpoints` keeps elsewhere stays; a line names the place.
 """
@@ -42,11 +42,13 @@ def unused(graph: Graph) -> Iterator[Path]:
             names[stage] |= {".".join(filter(None, (model, part))) for part in parts}
         names["publish"].add(model)
     for stage, kept in names.items():
-        for folder in (RESULTS / stage, UNFINISHED / stage):
-            yield from (path for path in sorted(folder.glob("*")) if path.name not in kept)
+        # What begins with a dot is being written.
+        yield from (path for path in sorted((RESULTS / stage).glob("[!.]*")) if path.name not in kept)
+        unfinished = (path for path in sorted((UNFINISHED / stage).glob("[!.]*")) if path.name not in kept)
+        yield from (path for path in unfinished if not Lock(path).holder())
         yield from (path for path in sorted((SETTINGS / stage).glob("*.json")) if path.stem not in kept)
     yield from (path for path in sorted((SETTINGS / "run").glob("*.json")) if path.stem not in names["train"])
-    for path in sorted(CHECKPOINTS.glob("*")):
+    for path in sorted(CHECKPOINTS.glob("[!.]*")):
         if path.name not in names["train"] and not Lock(path).holder():
             yield path
     yield from (path for path in sorted(LINKS.glob("*")) if path.name not in models)

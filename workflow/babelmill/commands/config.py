@@ -14,12 +14,11 @@ import re
 import textwrap
 
 from babelmill.config import loading
-from babelmill.config.own_files import config_file, config_names
+from babelmill.config.layers import PRESETS, config_file, config_names
 from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import SECTIONS
 from babelmill.core.escape import line
 
-FOLDERS = ("presets", "recipes", "challenges")  # of config/
 WIDTH = 100  # characters per line
 
 
@@ -29,8 +28,7 @@ def describe(configuration: Configuration, name: str, changed: bool = False) -> 
     `changed`: only the values that are not those of the defaults.
     """
     resolved = configuration.model(name)
-    recipe = "" if resolved.recipe == "published" else f"; recipe {resolved.recipe}"
-    lines = [f"{name}: languages {', '.join(resolved.languages)}; preset {resolved.preset}{recipe}"]
+    lines = [f"{name}: languages {', '.join(resolved.languages)}; preset {resolved.preset}"]
     several = len(resolved.languages) > 1
     corpora = [(f"{code}: " if several else "", configuration.corpus(code)) for code in resolved.languages]
     parts: list[tuple[str, Resolved]] = [("", resolved), *corpora] if several else [*corpora, ("", resolved)]
@@ -48,14 +46,13 @@ def describe(configuration: Configuration, name: str, changed: bool = False) -> 
 def presets() -> list[str]:
     """Return a line per preset: its name and the first sentence of its file."""
     found = []
-    for folder in FOLDERS:
-        for name in sorted(config_names(f"config/{folder}")):
-            text = config_file(f"config/{folder}/{name}.yaml").read_text(encoding="utf-8")
-            lines = [each for each in text.splitlines() if "yaml-language-server" not in each]
-            comment = itertools.takewhile(lambda each: each.startswith("#") and each.strip("# "), lines)
-            about = " ".join(each.lstrip("#").strip() for each in comment)
-            sentence = re.split(r"\.\s+(?=[A-Z])|: |\.$", about)[0]
-            found.append(line(f"{name:<24} {textwrap.shorten(sentence, WIDTH - 25, placeholder=' ...')}"))
+    for name in sorted(config_names(PRESETS)):
+        text = config_file(f"{PRESETS}{name}.yaml").read_text(encoding="utf-8")
+        lines = [each for each in text.splitlines() if "yaml-language-server" not in each]
+        comment = itertools.takewhile(lambda each: each.startswith("#") and each.strip("# "), lines)
+        about = " ".join(each.lstrip("#").strip() for each in comment)
+        sentence = re.split(r"\.\s+(?=[A-Z])|: |\.$", about)[0]
+        found.append(line(f"{name:<24} {textwrap.shorten(sentence, WIDTH - 25, placeholder=' ...')}"))
     return found
 
 

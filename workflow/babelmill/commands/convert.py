@@ -12,11 +12,11 @@ this for all repositories of an owner.
 
 import argparse
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from babelmill.core.files import UserError
-from babelmill.core.globs import at_home
 
 if TYPE_CHECKING:
     from babelmill.release.elsewhere.manual_conversion import FoundModel
@@ -27,8 +27,9 @@ log = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add("source", metavar="SOURCE", type=at_home, help="a folder, a checkpoint, or a repository on the Hub")
-    add("--tokenizer", type=at_home, help="its tokenizer.json, or the folder with this file (a repository has its own)")
+    add("source", metavar="SOURCE", type=os.path.expanduser, help="a folder, a checkpoint, or a repository on the Hub")
+    of_repositories = "its tokenizer.json, or the folder with this file (a repository has its own)"
+    add("--tokenizer", type=os.path.expanduser, help=of_repositories)
     add("--config", type=Path, help="of a checkpoint: the JSON file with the model's shape, as it was used in training")
     add("--ema", type=Path, help="of a checkpoint: model_ema.bin, the averaged weights (optional)")
     add(

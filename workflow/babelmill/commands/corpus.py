@@ -7,7 +7,7 @@
 languages, copies and repeated lines, odd characters, categories and sources, 20 documents drawn at random and the
 oddest ones. `reports/corpora/eng.json` has the numbers, and a report of the model (`babelmill report eng`) shows the
 main ones. Nothing is changed, and nothing runs again. If the text comes from the Hub, it must be there already
-(`snakemake results/downloads/eng`).
+(`snakemake converted/eng --until download`).
 """
 
 import argparse
@@ -26,7 +26,7 @@ from babelmill.reporting.surveys import FOLDER, MADE, SOURCE
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("language", help="a language, or a text with a name of its own")
-    parser.add_argument("--made", action="store_true", help="look at the corpus in results/corpora, not at its sources")
+    parser.add_argument("--made", action="store_true", help="look at the corpus that was made, not at its sources")
     parser.add_argument("--threads", type=int, metavar="N", help="number of processes (default: one per core)")
     loading.add_arguments(parser)
 
@@ -60,7 +60,8 @@ def look(graph: Graph, code: str, made: bool, threads: int) -> dict[str, Any]:
     download = None if corpus.files or corpus.builtin else graph.result("download", code).path
     if download and not (download / manifest.NAME).is_file():
         raise UserError(
-            f"the text of {code} is on the Hub ({corpus.hub}); `snakemake converted/{code} --until download` fetches it, or set corpus.files"
+            f"the text of {code} is on the Hub ({corpus.hub}); `snakemake converted/{code} --until download` fetches it,"
+            " or set corpus.files"
         )
     sources = inputs(corpus, download)
     FOLDER.mkdir(parents=True, exist_ok=True)

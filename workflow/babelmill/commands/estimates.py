@@ -22,8 +22,8 @@ from babelmill.config.inputs import bytes_per_word, hub_model
 from babelmill.config.languages import TIER_BYTES, WORD, budget_bytes
 from babelmill.config.model_size import Size, size_of
 from babelmill.config.model_source import SHAPE, ModelSource, lacks_config, with_our_names
-from babelmill.core import manifest, outside
-from babelmill.core.files import UserError
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_object
 from babelmill.core.formats import split_name
 from babelmill.core.local_sources import files_of
 from babelmill.graph import Graph
@@ -158,7 +158,7 @@ def config_of_source(graph: Graph, model: str, source: ModelSource) -> dict[str,
 
         with impatiently(QUICK):
             path = of_source(MODEL, hub_model(configuration, model) or {}).get(["config.json"])["config.json"]
-    config = outside.read_object(path, f"{where}: config.json")
+    config = read_object(path, f"{where}: config.json")
     if config.get("architecture") == "transformers":  # the stage `base_model` wrote it
         config = config["config"]
     return llada.config_of(config, where) if config.get("model_type") == "llada" else config

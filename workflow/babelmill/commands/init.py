@@ -5,8 +5,8 @@
     snakemake --profile profiles/local -n converted/eng
 
 The folder gets `config/config.yaml` for your settings, `config/demo.yaml`, the profiles, and a `Snakefile` that names
-the workflow of the environment in which Snakemake runs. Results appear in the same folder. Presets, recipes, suites and
-tasks of your own are files in `config/presets/`, `config/recipes/`, ... of this folder.
+the workflow of the environment in which Snakemake runs. Results appear in the same folder. Presets, suites and tasks
+of your own are files in `config/presets/`, `config/suites/`, ... of this folder.
 
 Nothing is ever overwritten: what is already there stays, and what is missing is added.
 """

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from babelmill.config.schema import Predict
 from babelmill.core.files import UserError, sha256
-from babelmill.core.globs import at_home
 from babelmill.core.stage_entry import utf8
 from babelmill.release.elsewhere.given_model import converted_folder
 
@@ -60,7 +59,7 @@ def section_of(args: argparse.Namespace) -> Predict:
 def run(args: argparse.Namespace) -> None:
     """Predict the rows of the table."""
     asked = section_of(args)
-    review = (asked.review, Path(at_home(args.review[1]))) if args.review else None
+    review = (asked.review, Path(os.path.expanduser(args.review[1]))) if args.review else None
     written = [args.out, *([review[1]] if review else [])]
     if len({path.resolve() for path in written}) < len(written):
         raise UserError(f"--review {written[1]} is the same file as --out: name another file")

@@ -40,5 +40,5 @@ def run(args: argparse.Namespace) -> None:
         )
     from babelmill.publish import publish_folder  # imports the client of the Hub
 
-    published = publish_folder(args.folder, args.repo, made["name"], args.private)
+    published = publish_folder(args.folder, args.repo, made["settings"]["name"], args.private)
     print(f"{published['url']} is {args.folder} at {published['commit']}")

@@ -20,8 +20,7 @@ from huggingface_hub import constants
 
 from babelmill import __version__
 from babelmill.core import manifest
-from babelmill.core.files import UserError
-from babelmill.core.trouble import trouble
+from babelmill.core.files import UserError, trouble
 from babelmill.hub.client import out_of_reach
 from babelmill.hub.credentials import hub_token
 

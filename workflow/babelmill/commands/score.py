@@ -6,7 +6,7 @@
 
 MODEL is a folder that transformers loads as a causal or masked language model, or a repository on the Hub, which is
 fetched at one commit. The suite is one of the configuration's (config/README.md). The scores have the same form as
-those in results/scores. After an interruption, the same command continues.
+those in results/score. After an interruption, the same command continues.
 
 With `--words`, each line of the file is one sentence, and the output has -log2 p of each word in bits, as tab-separated
 values. Words are separated by white space; a word includes the tokens that begin in it, and the space before it. The
@@ -17,6 +17,7 @@ predicted from all others. A folder needs no configuration.
 
 import argparse
 import bisect
+import os
 import re
 import sys
 from collections.abc import Collection, Iterator
@@ -29,7 +30,6 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import UserError
-from babelmill.core.globs import at_home
 from babelmill.evaluation.suite_scores import METHODS
 from babelmill.graph import Graph
 from babelmill.release.elsewhere.given_model import (
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     on = parser.add_mutually_exclusive_group(required=True)
     on.add_argument("--suite", help="score on this suite, of config/suites or of your configuration")
     words = "print the bits of each word of this text, with one sentence per line (-: standard input)"
-    on.add_argument("--words", type=at_home, metavar="FILE", help=words)
+    on.add_argument("--words", type=os.path.expanduser, metavar="FILE", help=words)
     add("--language", nargs="+", metavar="CODE", help="score these languages, if the suite has several")
     add(
         "--method",

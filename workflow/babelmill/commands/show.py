@@ -5,7 +5,7 @@
     babelmill show converted/eng --held-out 5
 
 Only the converted folder is read, with the classes that its users load. So this is also the quickest check that the
-folder works where it is. `--held-out` also reads the validation text, from `results/corpora`: it shows the first
+folder works where it is. `--held-out` also reads the validation text, from `results/corpus`: it shows the first
 sentences, each with a hidden word, the model's guesses and the right word.
 """
 

@@ -25,9 +25,8 @@ from concurrent.futures import ProcessPoolExecutor
 from babelmill.commands.progress.model_status import begun, status_of
 from babelmill.commands.terminal.status_table import status_table
 from babelmill.config import loading
-from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import FOLDER, name_of, points
-from babelmill.config.submissions import checkpoints_of, read_rules, submission_of
+from babelmill.config.submissions import rules_of_model, submission_of
 from babelmill.config.suites import scores_asked, suites_of_model
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json
@@ -40,16 +39,16 @@ from babelmill.stages import STAGES
 def challenge_line(graph: Graph, model: str) -> str | None:
     """Return how much there is of what a model's challenge asks for; None without a challenge."""
     configuration = graph.configuration
-    challenge = configuration.challenge_of(model)
-    if not challenge:
+    rules = rules_of_model(configuration, model)
+    if not rules:
         return None
     asked = points(configuration.model(model).run.snapshots)
-    wanted = [name_of(point) for point in checkpoints_of(challenge, asked)]
+    wanted = [name_of(point) for point in rules.points()]
     kept = snapshots_kept(graph, model) & set(wanted)
     of_model, of_each = scores_asked(configuration, model)
     done = sum(scores_there(graph, model, suite) for suite in suites_of_model(configuration, model))
     return (
-        f"{model}: {challenge.title}: {len(kept)} of {plural(len(wanted), 'snapshot')},"
+        f"{model}: {rules.title}: {len(kept)} of {plural(len(wanted), 'snapshot')},"
         f" {done} of {plural(of_model + of_each * len(asked), 'score')}"
     ) + "".join(f"\n{model}: {numbers}" for numbers in [numbers_of_challenge(graph, model)] if numbers)
 
@@ -72,10 +71,10 @@ def numbers_of_challenge(graph: Graph, model: str) -> str:
     Several reasons why numbers are missing have a line each.
     """
     configuration = graph.configuration
-    challenge = configuration.challenge_of(model)
-    if challenge is None or not STAGES["submission"].parts(configuration, model):
+    rules = rules_of_model(configuration, model)
+    if rules is None or not STAGES["submission"].parts(configuration, model):
         return ""
-    rules, about = read_rules(challenge.submission), submission_of(configuration, model)
+    about = submission_of(configuration, model)
     missing, tuned = about["missing"], about.get("tuned", {})
     there: list[str] = []
     lacking: dict[str, list[str]] = {}
@@ -114,10 +113,10 @@ def overlap_lines(graph: Graph, model: str) -> list[str]:
         return [f"{model}: {error}"]
 
 
-def has_mistake(configuration: Configuration, model: str) -> bool:
-    """Return whether the settings of a model or its suites have a mistake, which its row in the table says."""
+def has_mistake(graph: Graph, model: str) -> bool:
+    """Return whether a model cannot be made as the configuration asks for it; its row in the table says why."""
     try:
-        suites_of_model(configuration, model)
+        graph.of_model(model)
     except UserError:
         return True
     return False
@@ -141,7 +140,7 @@ def text(args: argparse.Namespace, width: int) -> str:
         return "\n".join(line[:width] for line in run_table(models))
     graph = Graph(configuration := loading.from_arguments(args))
     names = configuration.models_of(args.names) if args.names else begun(configuration)
-    sound = [model for model in names if not has_mistake(configuration, model)]
+    sound = [model for model in names if not has_mistake(graph, model)]
     lines = [line for model in sound if (line := challenge_line(graph, model))]
     lines += [line for model in sound for line in overlap_lines(graph, model)]
     return "\n".join([status_table([status_of(graph, model) for model in names], width), *lines])

@@ -4,7 +4,7 @@
     babelmill tune converted/eng --task rte_sound --seed 4
 
 MODEL is a folder that transformers loads, or a repository on the Hub, which is fetched at one commit. The task is one
-of the configuration's (docs/fine-tuning.md). The files are as in results/tuned. After an interruption, the same command
+of the configuration's (docs/fine-tuning.md). The files are as in results/tune. After an interruption, the same command
 continues; seeds that are finished are not tuned again.
 """
 
@@ -18,7 +18,6 @@ from babelmill.commands.progress.made_by_hand import languages_asked, made_by_ha
 from babelmill.config import loading
 from babelmill.config.tasks import how_tuned
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError
 from babelmill.graph import Graph
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, model_folder
 from babelmill.stages import TuneStage
@@ -31,9 +30,7 @@ def is_done(out: Path, settings: TuneStage, origin: dict[str, Any], tasks: list[
     if manifest.missing(out):
         return False
     about, upstream = manifest.read(out), {task.as_posix(): manifest.digest(task) for task in tasks}
-    if "model" not in about["figures"]:
-        raise UserError(f"{out} belongs to the workflow; choose another --out")
-    there = [about[key] for key in ("version", "settings", "upstream")] + [about["figures"]["model"]]
+    there = [about[key] for key in ("version", "settings", "upstream")] + [about["figures"].get("model")]
     return there == [__version__, settings.raw, upstream, origin]
 
 

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
         counts = Counter(each.stage.stage for each in results)
         print(model)
         for each in results:
-            title = each.title if each.stage.several or counts[each.stage.stage] > 1 else each.stage.stage
+            title = each.title_for(model) if each.stage.several or counts[each.stage.stage] > 1 else each.stage.stage
             print(line(f"  {title:<16} {'; '.join(why[each.path]) or state_of(each)}"))
         for name in ("predict", "submission"):
             for part in STAGES[name].parts(graph.configuration, model):

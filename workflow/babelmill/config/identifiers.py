@@ -7,15 +7,12 @@ from typing import Any
 
 from babelmill.config.languages import Language
 from babelmill.config.resolve import Configuration
-from babelmill.core import known_hashes
+from babelmill.core import local_sources
 from babelmill.core.files import UserError, not_found
 
 GLOTLID, OPENLID, PY3LANGID = "glotlid", "openlid", "py3langid"
 FILE = "identifier.bin"  # in the results of the stage `identifier`
-HASHES = Path("results/settings/identifiers")  # of local models, so that each is read once
-# Models on the Hub, each at a commit. A commit fixes the content of its files: it holds their sha256, and the stage
-# `identifier` compares the file with it. Where we know the sha256 ourselves (GlotLID: from the Hub's page of this
-# commit), the stage compares that, too. That of OpenLID is not known to us.
+# Models on the Hub, each at a commit, which holds the sha256 of its files; that of GlotLID is known to us, too.
 HUB: dict[str, dict[str, Any]] = {
     GLOTLID: {
         "repository": "cis-lmu/glotlid",
@@ -36,24 +33,16 @@ HUB: dict[str, dict[str, Any]] = {
 # that a text with the code is usually in, from ISO 639-3's own table. Members that are other languages for a reader,
 # such as Cantonese (yue) for zho, are left out. srp, hrv and bos are languages of their own, although hbs joins them.
 MEMBERS = {
-    "zho": ("cmn",),
-    "nor": ("nob", "nno"),
-    "fas": ("pes", "prs"),
-    "ara": ("arb",),
-    "est": ("ekk",),
-    "nep": ("npi",),
-    "msa": ("zsm",),
-    "swa": ("swh",),
-    "lav": ("lvs",),
-    "aze": ("azj",),
-    "uzb": ("uzn",),
-    "mon": ("khk",),
-    "mlg": ("plt",),
-    "sqi": ("als",),
-    "yid": ("ydd",),
-    "orm": ("gaz",),
-    "pus": ("pbt",),
-    "kur": ("kmr",),
+    **{
+        "zho": ("cmn",),
+        "nor": ("nob", "nno"),
+        "fas": ("pes", "prs"),
+        "ara": ("arb",),
+        "est": ("ekk",),
+        "nep": ("npi",),
+    },
+    **{"msa": ("zsm",), "swa": ("swh",), "lav": ("lvs",), "aze": ("azj",), "uzb": ("uzn",), "mon": ("khk",)},
+    **{"mlg": ("plt",), "sqi": ("als",), "yid": ("ydd",), "orm": ("gaz",), "pus": ("pbt",), "kur": ("kmr",)},
 }
 SHORT_MEMBERS = {"no": ("nn", "nb")}  # the same for codes of two letters
 # Scripts that models join, or tell apart.
@@ -102,9 +91,10 @@ def identification(configuration: Configuration, code: str) -> dict[str, Any]:
         return found | {"version": importlib.metadata.version(PY3LANGID)}
     path = Path(asked.model)
     if not path.is_file():
-        where = resolved.origins.get("corpus.language_filter", "corpus.language_filter")
+        where = resolved.origins["corpus.language_filter"]
+        known = ", ".join([*HUB, PY3LANGID])
         raise UserError(
-            f"{where}: corpus.language_filter.model = {asked.model}: {not_found(path)}; it may be"
-            f" {', '.join([*HUB, PY3LANGID])} or a model of fastText (.bin, .ftz)"
+            f"{where}: corpus.language_filter.model = {asked.model!r}: {known} or a file of fastText is expected;"
+            f" {not_found(path)}"
         )
-    return found | {"sha256": known_hashes.hashes([asked.model], HASHES / f"{path.name}.hash.json")[asked.model]}
+    return found | {"sha256": local_sources.hashes([asked.model])[asked.model]}

@@ -10,38 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config import canonical
-from babelmill.config.headings import missing_column
 from babelmill.config.languages import WORD
 from babelmill.config.layers import nearest
 from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OURS, Corpus
-from babelmill.core import escape, local_sources, outside
-from babelmill.core.files import UserError, sha256
+from babelmill.core import escape, local_sources
+from babelmill.core.files import UserError, not_found, read_json, sha256
 from babelmill.core.local_sources import of_files, snapshot
 
 KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
 MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
 # Steps of the stage `corpus` that the stage which fetches the files does not take: it has no model, and it does not
 # read all files first.
-UNCOUNTED_STEPS: dict[str, Any] = {
-    "boilerplate": 0.0,
-    "decontaminate": [],
-    "language_filter": None,
-    "near_duplicates": None,
-    "near_duplicate_paragraphs": None,
-}
+UNCOUNTED_STEPS = ("boilerplate", "decontaminate", "language_filter", "near_duplicates", "near_duplicate_paragraphs")
 # Keys of `corpus` that are not used to count how much text a file holds, with the values that stand for them.
-UNCOUNTED: dict[str, Any] = {
-    "files": [],
-    "builtin": None,
-    "hub": None,
-    "revision": "",
-    "validation_files": [],
-    "validation_share": 0.0,
-    **UNCOUNTED_STEPS,
-}
+UNCOUNTED: dict[str, Any] = {key: Corpus.model_fields[key].default for key in UNCOUNTED_STEPS}
+UNCOUNTED |= {"files": [], "builtin": None, "hub": None, "revision": ""}
+UNCOUNTED |= {"validation_files": [], "validation_share": 0.0}
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
@@ -66,11 +53,9 @@ def hub_datasets(configuration: Configuration, code: str) -> list[dict[str, Any]
 
 def _of_language(value: str | list[str], code: str) -> str | list[str]:
     """Replace {language} by a language's code."""
-    return (
-        [text.replace("{language}", code) for text in value]
-        if isinstance(value, list)
-        else value.replace("{language}", code)
-    )
+    if isinstance(value, list):
+        return [text.replace("{language}", code) for text in value]
+    return value.replace("{language}", code)
 
 
 def counted(corpus: Corpus) -> dict[str, Any]:
@@ -122,8 +107,8 @@ def require_labels(configuration: Configuration, model: str) -> None:
     for code in resolved.languages if resolved.train.objective == "labels" else ():
         if not configuration.corpus(code).corpus.label_columns:
             raise UserError(
-                f"{resolved.origins['train.objective']}: train.objective: labels needs labelled text, and the corpus of"
-                f" {code} has no columns of labels; name them in languages.{code}.corpus.label_columns"
+                f"{resolved.origins['train.objective']}: train.objective = labels of model {model}:"
+                f" languages.{code}.corpus.label_columns is expected"
             )
 
 
@@ -173,10 +158,7 @@ def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
     resolved = configuration.corpus(code)
     corpus, where = resolved.corpus, resolved.origins["corpus.files"]
     if not corpus.files and not corpus.builtin and not corpus.hub:
-        raise UserError(
-            f"{where}: language {code} has no text; set languages.{code}.corpus.files to a list of files"
-            " (globs such as texts/*.txt)"
-        )
+        raise UserError(f"{where}: corpus of {code}: files, a dataset of the Hub (hub) or builtin is expected")
     named = {pattern: resolved.origins[f"corpus.{key}"] for key in KEYS for pattern in getattr(corpus, key)}
     sources: dict[str, Any] = dict(_snapshot(tuple(named.items()), corpus.format)) if named else {}
     if corpus.builtin:
@@ -190,41 +172,30 @@ def _snapshot(named: tuple[tuple[str, str], ...], file_format: str | None) -> di
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return where a tokenizer comes from, for its settings: `source` on the Hub, or the sha256 of a local file.
-
-    A UserError says that a local file is not a tokenizer that training can use.
-    """
+    """Return where a tokenizer comes from, for its settings: `source` on the Hub, or the sha256 of a local file."""
     resolved = configuration.model(model)
     hub = hub_tokenizer(configuration, model)
     local = None if hub else resolved.tokenizer.source
     if not local:
         return {"source": hub, "sources": {}}
-    check_tokenizer(local, f"{resolved.origins['tokenizer.source']}: tokenizer.source: {local}")
+    if not Path(local).is_file():
+        where = f"{resolved.origins['tokenizer.source']}: tokenizer.source = {local!r}"
+        raise UserError(f"{where}: a tokenizer.json or a repository (owner/name) is expected; {not_found(local)}")
     return {"source": None, "sources": {local: sha256(local)}}
 
 
-@functools.cache
 def check_tokenizer(path: str, where: str) -> None:
-    """Raise a UserError, which begins with `where`, unless a model can be trained with this tokenizer.json.
-
-    Only the JSON is read, since every dry run does this. The stage loads the tokenizer and tests that it is lossless.
-    """
-    if Path(path).is_dir():
-        raise UserError(f"{where}: this is a folder; name the tokenizer.json in it")
+    """Raise a UserError, which begins with `where`, unless a model can be trained with this tokenizer.json."""
     try:
-        content = outside.read_json(path)
+        content = read_json(path)
         vocabulary = content["model"]["vocab"]
         special = {token["content"]: token["special"] for token in content["added_tokens"]}
-    except UserError as error:
-        raise UserError(f"{where}: {str(error).removeprefix(f'{path}: ').partition(';')[0]}") from None
     except (KeyError, TypeError):
-        raise UserError(f"{where}: not a tokenizer file of the `tokenizers` library") from None
+        raise UserError(f"{where}: a file of the `tokenizers` library is expected") from None
     known = special.keys() | {piece if isinstance(piece, str) else piece[0] for piece in vocabulary}
     for token in ("<s>", "</s>", "<pad>", "<mask>"):
-        if token not in known:
-            raise UserError(f"{where} has no token {token}; add it as a special token")
-        if not special.get(token):
-            raise UserError(f"{where}: the token {token} is not special; declare it as a special token")
+        if token not in known or not special.get(token):
+            raise UserError(f"{where}: {token} is expected among the special tokens")
 
 
 def architecture_name(configuration: Configuration, model: str) -> str:
@@ -255,8 +226,8 @@ def repository(configuration: Configuration, model: str) -> str:
     if len(parts) != 2 or not all(REPOSITORY_PART.fullmatch(part) for part in parts) or "--" in name or ".." in name:
         key = "publish.username" if publish.username else "publish.repo_template"
         raise UserError(
-            f"{resolved.origins[key]}: {key}: {name!r}, where model {model} would be published, cannot be the name of a"
-            " repository on the Hub (letters and digits, with single . - and _ between them, at most 96 in a name)"
+            f"{resolved.origins[key]}: {key}: {name!r}, for model {model}: a name of the Hub is expected: letters and"
+            " digits with single . - and _ between them, at most 96"
         )
     return name
 
@@ -280,8 +251,8 @@ def check_budget(configuration: Configuration, code: str) -> None:
     budget = resolved.corpus.budget
     if isinstance(budget, str) and budget.endswith("exact words") and language.bytes_per_word is not None:
         raise UserError(
-            f"{resolved.origins['corpus.budget']}: corpus.budget = {budget}: {language.name} writes no spaces between"
-            f" words, so they cannot be counted; set {budget.replace('exact ', '')}, which are counted in bytes"
+            f"{resolved.origins['corpus.budget']}: corpus.budget = {budget}: {budget.replace('exact ', '')} is"
+            f" expected, in bytes, since {language.name} writes no spaces between words"
         )
 
 
@@ -294,13 +265,11 @@ def set_aside(configuration: Configuration, model: str) -> float:
 def prediction_table(configuration: Configuration, model: str, name: str) -> dict[str, Any]:
     """Return the file of a table, the sha256 of its content (None if there is no file), and how it is read.
 
-    A UserError says that there is no such table, or that its file lacks a column.
+    A UserError says that there is no such table.
     """
     section = configuration.model(model).predict
     if name not in section.inputs:
-        example = f"; name its file: predict: {{inputs: {{{name}: data/{name}.csv}}}}"
-        known = nearest(name, section.inputs) if section.inputs else example
-        raise UserError(f"model {model} has no table {name!r} to predict{known}")
+        raise UserError(f"model {model}: predict.inputs has no table {name!r}{nearest(name, section.inputs)}")
     own = section.inputs[name]
     table = {"delimiter": own.delimiter or section.delimiter, "encoding": own.encoding or section.encoding}
     table["text_column"] = own.text_column or section.text_column or _of_corpora(configuration, model, "text_column")
@@ -308,13 +277,7 @@ def prediction_table(configuration: Configuration, model: str, name: str) -> dic
     column, context = next((pair for pair in contexts if pair != (None, None)), (None, None))
     if column is None and context is None:
         column, context = (_of_corpora(configuration, model, key) for key in ("context_column", "context"))
-    table |= {"context_column": column, "context": context}
-    quoting, columns = own.quoting or section.quoting, {key: table[key] for key in ("text_column", "context_column")}
-    reading = table["delimiter"], table["encoding"], quoting
-    if missing := missing_column(own.file, columns, *reading, "predict.delimiter"):
-        key, there = missing
-        raise UserError(f"{own.file}: no column {table[key]!r} (predict.inputs.{name}: {key}); {there}")
-    table["quoting"] = quoting
+    table |= {"context_column": column, "context": context, "quoting": own.quoting or section.quoting}
     return {"file": own.file, "sha256": _digest(own.file)} | {k: v for k, v in table.items() if v}
 
 
@@ -329,5 +292,5 @@ def _of_corpora(configuration: Configuration, model: str, key: str) -> str | Non
     values = {code: getattr(configuration.corpus(code).corpus, key, None) for code in configuration.languages_of(model)}
     if len(set(values.values())) > 1:
         found = escape.some(f"{code}: {value!r}" for code, value in values.items())
-        raise UserError(f"model {model}: its corpora differ in corpus.{key} ({found}); set predict.{key}")
+        raise UserError(f"predict.{key} of model {model}: a value is expected: its corpora differ: {found}")
     return next(iter(values.values()))

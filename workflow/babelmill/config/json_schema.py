@@ -9,17 +9,16 @@ types and bounds. Only the workflow checks whether several keys go together.
 import re
 from typing import Any
 
-from pydantic.json_schema import models_json_schema
+from pydantic import create_model
 
-from babelmill.config.resolve import ROOT
 from babelmill.config.schema import SECTIONS, User
 from babelmill.core.files import write_json
+from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import parse
 
 PATH = ROOT / "config/schema.json"
 DEFAULTS = ROOT / "config/defaults.yaml"
-DIALECT = "http://json-schema.org/draft-07/schema#"  # the dialect of the editors' YAML server
-# Bounds of numbers: pydantic keeps its own names for them if a function checks the value first.
+# Pydantic keeps its own names for the bounds of numbers if a function checks the value first.
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 KEY = re.compile(r"^(  )?(\w+):")
 
@@ -41,57 +40,42 @@ def comments(text: str) -> dict[str, str]:
 
 
 def plain(schema: Any) -> Any:
-    """Return a part of a schema in the words of the dialect, without titles, which only repeat the names."""
+    """Return a part of a schema with the dialect's names of bounds, and with comments of one line."""
+    if isinstance(schema, list):
+        return [plain(each) for each in schema]
     if not isinstance(schema, dict):
-        return [plain(each) for each in schema] if isinstance(schema, list) else schema
-    found = {}
-    for key, value in schema.items():
-        if key in ("properties", "$defs"):
-            found[key] = {name: plain(each) for name, each in value.items()}
-        elif key == "description":
-            found[key] = " ".join(value.split("\n\n")[0].split())
-        elif key in ("const", "default", "enum"):
-            found[key] = value
-        elif key != "title":
-            found[BOUNDS.get(key, key)] = plain(value)
+        return schema
+    found = {BOUNDS.get(key, key): plain(value) for key, value in schema.items()}
+    if isinstance(text := found.get("description"), str):
+        found["description"] = " ".join(text.split("\n\n")[0].split())
+    if isinstance(found.get("title"), str):
+        del found["title"]  # it only repeats the name
     return found
-
-
-def described(name: str, properties: dict[str, Any], words: dict[str, str], values: dict[str, Any]) -> dict[str, Any]:
-    """Return the properties of a section with their comments in `defaults.yaml` and their defaults."""
-    return {
-        key: schema | {"description": words.get(f"{name}.{key}", ""), "default": values[key]}
-        for key, schema in properties.items()
-    }
 
 
 def json_schema() -> dict[str, Any]:
     """Return the schema of a configuration file: a preset or a file of the user."""
     text = DEFAULTS.read_text(encoding="utf-8")
     words, values = comments(text), parse(text, DEFAULTS)
-    types = [User, *SECTIONS.values()]
-    _, made = models_json_schema([(each, "validation") for each in types], ref_template="#/definitions/{model}")
-    parts = plain(made)["$defs"]
-    sections = {name: {"$ref": f"#/definitions/{each.__name__}"} for name, each in SECTIONS.items()}
+    sections: Any = {name: (each, ...) for name, each in SECTIONS.items()}
+    made = plain(create_model("Configuration", __base__=User, **sections).model_json_schema())
+    parts, top = made["$defs"], made["properties"]
     for name, each in SECTIONS.items():
         part = parts[each.__name__]
-        part["properties"] = described(name, part["properties"], words, values[name])
+        for key, schema in part["properties"].items():
+            schema |= {"description": words.get(f"{name}.{key}", ""), "default": values[name][key]}
         part.pop("required", None)  # every layer sets only some of the values
     for entry in ("ModelEntry", "LanguageEntry"):
         of_entry = parts[entry]["properties"]
-        of_entry.update({name: sections[name] for name in of_entry.keys() & sections.keys()})
-    top = parts.pop("User")["properties"]
-    for key, schema in top.items():
-        schema["description"] = words.get(key, "")
-    return {
-        "$schema": DIALECT,
-        "$comment": "Made by `python -m babelmill.config.json_schema`; do not edit.",
-        "title": "A configuration of Babelmill",
-        "type": "object",
-        "additionalProperties": False,
-        "properties": top | sections,
-        "definitions": parts,
-    }
+        of_entry |= {name: top[name] for name in of_entry.keys() & SECTIONS.keys()}
+    # A file of the user has a mapping of languages; a preset has a list.
+    of_preset = parts["ModelEntry"]["properties"]
+    top["languages"] = {"anyOf": [top["languages"], of_preset["languages"]]}
+    for key in top.keys() - SECTIONS.keys():
+        top[key]["description"] = words.get(key, "")
+    top["submission"] = of_preset["submission"]
+    del made["required"]
+    return made | {"$comment": "Made by `python -m babelmill.config.json_schema`; do not edit."}
 
 
 if __name__ == "__main__":

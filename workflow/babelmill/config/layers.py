@@ -1,55 +1,27 @@
-"""Work with nested mappings, the parts of a configuration: merge two, look up a key, find a similar name."""
+"""Work with nested mappings, the layers of a configuration, and find the files of `config/`.
 
-import dataclasses
+A file may come with Babelmill or be the user's own, in `config/` of the working folder. In a clone, both are in the
+same folder. In a folder that `babelmill init` made, Babelmill's are beside the installed package.
+"""
+
 import difflib
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from babelmill.core import escape
+from babelmill.core.files import UserError
+from babelmill.core.places import ROOT
 
 DEFAULTS = "config/defaults.yaml"  # the first layer
+PRESETS = "config/presets/"  # files in this folder are the next layers
 SUITES = "config/suites/"
 TASKS = "config/tasks/"
 PROTOCOLS = "config/protocols/"
-PRESETS = "config/presets/"  # a file in this folder is the second layer
-RECIPES = "config/recipes/"  # a file in this folder is the third layer
-CHALLENGES = "config/challenges/"  # a file in this folder is a layer of the models that name it
+SUBMISSIONS = "config/submissions/"
 
 
-# Keys here, and what other frameworks (transformers, nanoGPT, fairseq, ...) call them.
-OTHER_NAMES = {
-    "global_batch_tokens": "batch batch_size global_batch_size train_batch_size per_device_train_batch_size gbt",
-    "batch": "batch_size train_batch_size per_device_train_batch_size",
-    "sequence_lengths": "seq_len seq_length max_seq_len max_seq_length max_length block_size context_length",
-    "max_position_embeddings": "seq_len max_seq_len max_seq_length block_size context_length n_positions",
-    "longest": "max_length max_seq_length",
-    "epochs": "num_epochs max_epochs num_train_epochs",
-    "max_steps": "num_steps total_steps max_iters",
-    "learning_rate": "lr max_lr peak_lr",
-    "learning_rate_floor": "min_lr",
-    "warmup": "warmup_steps warmup_ratio num_warmup_steps",
-    "clip_norm": "grad_clip max_grad_norm gradient_clipping",
-    "eps": "epsilon adam_epsilon",
-    "weight_decay": "wd",
-    "mask_rate_start": "mlm_probability mask_prob",
-    "mask_rate_end": "mlm_probability mask_prob",
-    "precision": "dtype bf16 fp16 mixed_precision",
-    "activation_checkpointing": "gradient_checkpointing",
-    "num_hidden_layers": "n_layer n_layers num_layers layers depth",
-    "num_attention_heads": "n_head n_heads num_heads",
-    "hidden_size": "n_embd d_model hidden_dim dim width",
-    "intermediate_size": "d_ff ffn_dim",
-    "vocab_size": "n_vocab",
-    "checkpoint_every": "save_every save_steps",
-    "log_every": "logging_steps",
-    "validate_every": "eval_every eval_steps",
-    "tracking": "wandb",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """Some of the values of a configuration."""
 
     values: dict[str, Any]  # nested, by section
@@ -61,36 +33,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
     known = sorted(known)
     by_small_letters = {name.lower(): name for name in known}
     matches = difflib.get_close_matches(word.lower(), by_small_letters, n=3, cutoff=0.5)
-    near = [by_small_letters[match] for match in matches]
-    if near:
-        return f"; did you mean {' or '.join(near)}?"
+    if matches:
+        return f"; did you mean {' or '.join(by_small_letters[match] for match in matches)}?"
     return f"; known are {escape.some(known)}"
-
-
-def nearest_key(key: str, known: Iterable[str]) -> str:
-    """Return what `nearest` returns for an unknown key of a section: first, the keys that have it as a part."""
-    meant = sure_keys(key, known)
-    return f"; did you mean {' or '.join(meant)}?" if meant else nearest(key, known)
-
-
-def sure_keys(key: str, known: Iterable[str]) -> list[str]:
-    """Return the known keys that a user surely means.
-
-    These are the ones with another name elsewhere, those nearly of these letters, or those with these words. So `lr`
-    means learning_rate, `max_step` means max_steps, and so does `steps`.
-    """
-    known = sorted(known)
-    if named := [each for each in known if key.lower() in OTHER_NAMES.get(each, "").split()]:
-        return named
-    if near := difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.85):
-        return near
-    words = _words(key)
-    return sorted((each for each in known if words and words <= _words(each)), key=len)[:3]
-
-
-def _words(key: str) -> set[str]:
-    """Return the words of a key, without the s of the plural."""
-    return {word.removesuffix("s") for word in re.split("[._]", key.lower()) if word}
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +57,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 ABSENT = object()  # not None, which is a value that users may set
 
 
-def lookup(values: Mapping[str, Any], keys: Iterable[str]) -> Any:
+def lookup(values: Mapping[str, Any], keys: Iterable[Any]) -> Any:
     """Return the value under nested keys, or ABSENT."""
     found: Any = values
     for key in keys:
@@ -120,6 +65,14 @@ def lookup(values: Mapping[str, Any], keys: Iterable[str]) -> Any:
             return ABSENT
         found = found[key]
     return found
+
+
+def last(layers: Iterable[Layer], *keys: Any) -> tuple[Any, str]:
+    """Return the value that the last layer with these nested keys has, and its label; None and "" without one."""
+    for layer in reversed([*layers]):
+        if (found := lookup(layer.values, keys)) is not ABSENT:
+            return found, layer.label
+    return None, ""
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -130,19 +83,17 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def dotted_keys(values: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return every dotted key of nested mappings: those of `flatten`, and those whose value is a mapping."""
-    keys = []
-    for key, value in values.items():
-        keys.append(f"{prefix}{key}")
-        keys += dotted_keys(value, f"{prefix}{key}.") if isinstance(value, dict) else []
-    return keys
+def config_names(folder: str, root: Path = ROOT) -> set[str]:
+    """Return the names of all .yaml files of a folder such as `config/presets/`, without their suffix."""
+    return {path.stem for place in (root, Path()) for path in (place / folder).glob("*.yaml")}
 
 
-def flatten_keys(values: object) -> set[Any]:
-    """Return every key of nested mappings, undotted, to tell keys from tags of unions in pydantic's locations."""
-    if isinstance(values, list):
-        return set().union(*map(flatten_keys, values))
-    if not isinstance(values, dict):
-        return set()
-    return set(values).union(*(flatten_keys(value) for value in values.values()))
+def config_file(path: str, root: Path = ROOT) -> Path:
+    """Return where a file such as `config/presets/small.yaml` is. It need not exist.
+
+    A UserError says that Babelmill and the user have different files of this name.
+    """
+    ours, own = root / path, Path(path)
+    if ours.is_file() and own.is_file() and ours.read_bytes() != own.read_bytes():
+        raise UserError(f"{path}: another file than Babelmill's of this name ({ours}): choose another name")
+    return ours if ours.is_file() else own

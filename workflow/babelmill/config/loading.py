@@ -42,22 +42,7 @@ def read_profile(folder: str | Path) -> dict[str, Any]:
     path = next((Path(folder, name) for name in names if Path(folder, name).is_file()), None)
     if path is None:
         raise UserError(f"--profile {folder}: no profile.yaml in this folder")
-    return read_yaml(path, is_profile=True)
-
-
-def as_words(config: dict[str, Any] | list[str]) -> list[str]:
-    """Return a profile's `config:` as words of the command line, as Snakemake makes them."""
-    if isinstance(config, list):
-        return config
-    return [f"{key}={in_quotes(value) if isinstance(value, str) else value}" for key, value in config.items()]
-
-
-def in_quotes(text: str) -> str:
-    """Return a text that looks like a number in quotes, and any other text as it is."""
-    try:
-        return repr(text) if float(text) is not None else text
-    except ValueError:
-        return text
+    return read_yaml(path)
 
 
 def from_arguments(args: argparse.Namespace) -> Configuration:
@@ -65,7 +50,10 @@ def from_arguments(args: argparse.Namespace) -> Configuration:
     profile = read_profile(args.profile) if args.profile else {}
     files = args.configfile if args.configfile is not None else profile.get("configfile", [])
     files = [files] if isinstance(files, str) else files
-    return load(files, parse_overrides(args.config or as_words(profile.get("config", []))))
+    of_profile = profile.get("config", {})
+    if args.config or not isinstance(of_profile, dict):
+        return load(files, parse_overrides(args.config or of_profile))
+    return load(files, of_profile)
 
 
 def load(configfiles: Sequence[str | Path] = (), overrides: dict[str, Any] | None = None) -> Configuration:

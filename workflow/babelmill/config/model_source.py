@@ -4,7 +4,6 @@ The three are tried in this order. All code that needs to know what `model.sourc
 the configuration: neither the files of models nor the network.
 """
 
-import contextlib
 import dataclasses
 import re
 from collections.abc import Collection
@@ -13,8 +12,6 @@ from typing import Any, Literal
 
 from babelmill.config.layers import ABSENT, Layer, lookup, nearest
 from babelmill.config.schema import Section
-from babelmill.core import outside
-from babelmill.core.escape import line
 from babelmill.core.files import UserError, not_found
 
 # The keys of the section `model` that the weights fix: a model that continues another has the same values.
@@ -37,6 +34,7 @@ RESULTS = re.compile(r"(converted|results/\w+)/(\w+)/?")
 
 
 ADAPTER = "adapter_config.json"  # the file that PEFT writes beside the weights of an adapter
+ONLY_AN_ADAPTER = "its only weights are an adapter (PEFT); a folder where it is merged into its model is expected"
 
 
 def with_our_names(config: dict[str, Any]) -> dict[str, Any]:
@@ -44,24 +42,12 @@ def with_our_names(config: dict[str, Any]) -> dict[str, Any]:
     return config | {ours: config[theirs] for ours, theirs in NORBERT4_NAMES.items() if theirs in config}
 
 
-def only_an_adapter(config: Path | None) -> str:
-    """Return what to do with a folder whose only weights are an adapter, which the file `config` describes."""
-    base = None
-    with contextlib.suppress(UserError):
-        base = outside.read_object(config).get("base_model_name_or_path") if config else None
-    of = f" of {line(base, 100)}" if isinstance(base, str) and base else ""
-    return (
-        f"its only weights are an adapter{of} (PEFT), not a model: merge it into its model (`merge_and_unload` of"
-        " PEFT), save the result with its tokenizer, and name that folder"
-    )
-
-
 def lacks_config(folder: Path) -> str:
     """Return what is wrong with a folder of a model that has no config.json."""
     if (folder / ADAPTER).is_file():
-        return only_an_adapter(folder / ADAPTER)
+        return ONLY_AN_ADAPTER
     problem = "has no config.json" if folder.is_dir() else not_found(folder, "folder")
-    return f"{problem}; name a folder that `save_pretrained` of transformers wrote"
+    return f"{problem}; a folder that `save_pretrained` of transformers wrote is expected"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,14 +73,14 @@ def kind_of(text: str, models: Collection[str]) -> Literal["model", "folder", "h
     return "hub" if REPOSITORY.fullmatch(text) and not RESULTS.fullmatch(text) else None
 
 
-def unknown(text: str, models: Collection[str]) -> str:
-    """Return the error message for a `model.source` that is none of the three."""
-    if found := RESULTS.fullmatch(text):
-        return f"there is no such folder; for a model of this workflow, write only its name, {found[2]}"
-    return (
-        f"there is no model {text!r} in the configuration{nearest(text, models)} (a folder begins with ./, a repository"
-        " on the Hub is written as owner/name)"
-    )
+def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
+    """Return the layers, with the known shape of the source inserted under the layer that sets `model.source`.
+
+    So the shape overrides presets and settings for all models, and keys that are set beside the source override the
+    shape.
+    """
+    place = _place(layers)
+    return [*layers[:place], Layer({"model": shape}, "model.source"), *layers[place:]] if shape else layers
 
 
 def _place(layers: list[Layer]) -> int:
@@ -103,35 +89,13 @@ def _place(layers: list[Layer]) -> int:
     return max(setting, default=0)
 
 
-def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
-    """Return the layers, with the known shape of the source inserted under the layer that sets `model.source`.
-
-    So the shape overrides presets and settings for all models, and keys that are set beside the source override the
-    shape.
-    """
-    if not shape:
-        return layers
-    place = _place(layers)
-    return [*layers[:place], Layer({"model": shape}, "model.source"), *layers[place:]]
-
-
-def _set_beside(layers: list[Layer]) -> list[str]:
-    """Return the keys fixed by the source that are set in the same layer as `model.source`, or in a later one."""
-    over = layers[_place(layers) :]
-    return [
-        key
-        for key in ("architecture", *SHAPE)
-        if any(lookup(layer.values, ("model", key)) is not ABSENT for layer in over)
-    ]
-
-
 def check_shape(values: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
     """Raise a UserError if the source (`where`) has another shape than the configuration sets beside it (`values`)."""
     for key, value in values.items():
         if key not in theirs:
-            raise UserError(f"model.{key} = {value}: {where} has no such key; leave the key out")
+            raise UserError(f"model.{key} = {value}: {where} has no such key")
         if theirs[key] != value:
-            raise UserError(f"model.{key} = {value}: {where} has {theirs[key]}; leave the key out")
+            raise UserError(f"model.{key} = {value}: {where} has {theirs[key]}")
 
 
 def source_of(
@@ -151,15 +115,18 @@ def source_of(
     values = model.model_dump()
     if (text := values["source"]) is None:
         return None
-    kind = kind_of(text, models)
-    if kind is None:
-        raise UserError(f"{origins['model.source']}: model.source = {text!r}: {unknown(text, models)}")
-    beside = {key: values[key] for key in _set_beside(layers)}
+    if (kind := kind_of(text, models)) is None:
+        raise UserError(
+            f"{origins['model.source']}: model.source = {text!r}: a model of the configuration, a folder (./folder) or"
+            f" a repository (owner/name) is expected{nearest(text, models)}"
+        )
+    over = [layer.values.get("model", {}) for layer in layers[_place(layers) :]]
+    beside = {key: values[key] for key in ("architecture", *SHAPE) if any(key in each for each in over)}
     for key, value in beside.items():
         if kind == "model" and value != shape.get(key, value):
             raise UserError(
-                f"{origins[f'model.{key}']}: model.{key} = {value}: model {name} continues {text}, where it is"
-                f" {shape[key]}; leave the key out"
+                f"{origins[f'model.{key}']}: model.{key} = {value!r} of model {name}: that of its source {text} is"
+                f" {shape[key]!r}"
             )
     unread = [key for key in SHAPE if key not in beside and key not in shape]
     origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not used: the value of {text} applies")

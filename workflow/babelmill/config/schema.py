@@ -28,17 +28,14 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
-    create_model,
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
-from babelmill.config.layers import nearest_key
+from babelmill.config.layers import nearest
 from babelmill.config.snapshots import Snapshots
 from babelmill.config.values import (
     budget,
-    column_names,
     delimiter,
     document_unit,
     each_once,
@@ -47,11 +44,10 @@ from babelmill.config.values import (
     licence,
     local_path,
     number,
+    one_or_more,
     place_of_checkpoints,
-    precision,
     ratio,
     repo_template,
-    two_numbers,
     typed,
     word_count,
 )
@@ -64,16 +60,11 @@ MAX_LENGTH = 2**20
 MAX_BATCH = 2**30
 MASKS = 7  # passes of the masked score, each of which hides every seventh token
 MASKING = ("hybrid", "masked")  # values of train.objective that hide tokens at a rate that changes over the run
-UNKNOWN = "unknown_key"  # the type of pydantic's error
+UNKNOWN, TOGETHER = "unknown_key", "together"  # types of errors, see `mistakes.worded`
 SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are also predicted symbol by symbol
 
-# Keys that model.config may not set, since the workflow does, and what to set instead.
-OF_THE_WORKFLOW = {
-    "vocab_size": "set tokenizer.vocab_size",
-    "max_position_embeddings": "set model.max_position_embeddings",
-    "n_positions": "set model.max_position_embeddings",
-    "token_id": "the ids of special tokens come from the tokenizer",
-}
+# Keys that model.config may not set: the workflow does.
+OF_THE_WORKFLOW = {"vocab_size", "max_position_embeddings", "n_positions"}
 
 Integer = Annotated[int, BeforeValidator(number)]
 Number = Annotated[float, BeforeValidator(number)]
@@ -89,6 +80,8 @@ Quoting = Literal["format", "csv", "none"]  # whether quotation marks may enclos
 Names = Annotated[list[str], AfterValidator(each_once)]
 Seeds = Annotated[list[Annotated[NonNegative, Field(le=2**32 - 1)]], AfterValidator(each_once)]
 Text = Annotated[str, Field(min_length=1)]
+Words = Annotated[int, BeforeValidator(word_count, json_schema_input_type=int | str), Field(gt=0, le=10**13)]
+Presets = Annotated[Names, BeforeValidator(one_or_more, json_schema_input_type=list[str] | str)]
 
 
 class Section(BaseModel):
@@ -99,40 +92,27 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _keys_are_known(cls, values: Any) -> Any:
-        """Refuse an unknown key with the nearest known one, which pydantic does not name (see `mistakes.worded`)."""
-        for key in values if isinstance(values, dict) else ():
-            if key not in cls.model_fields:
-                meant = nearest_key(str(key), cls.model_fields)
-                raise pydantic_core.PydanticCustomError(
-                    UNKNOWN, "unknown key {key}{meant}", {"key": key, "meant": meant}
-                )
-        return values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_text(cls, values: Any) -> Any:
+        """Refuse an unknown key with the nearest known one; read the text null."""
         if not isinstance(values, dict):
             return values
+        for key in values:
+            if key not in cls.model_fields:
+                meant = nearest(str(key), cls.model_fields)
+                raise pydantic_core.PydanticCustomError(UNKNOWN, "{meant}", {"key": str(key), "meant": meant})
         optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
-        return {
-            key: None if key in optional and value in ("null", "None", "~") else value for key, value in values.items()
-        }
+        nulls = {key for key in optional & values.keys() if values[key] in ("null", "None", "~")}
+        return values | dict.fromkeys(nulls)
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
-        for message in self.contradictions():
-            raise ValueError(message)
+        for keys, allowed in self.contradictions():
+            given = {key: getattr(self, key) for key in keys.split()}
+            raise pydantic_core.PydanticCustomError(TOGETHER, "{allowed}", {"given": given, "allowed": allowed})
         return self
 
-    def contradictions(self) -> Iterator[str]:
-        """Yield what is wrong with values that do not go together; the message names their keys."""
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield keys whose values do not go together, with spaces between them, and what is allowed instead."""
         yield from ()
-
-
-def read_alone(field: FieldInfo, value: Any) -> Any:
-    """Return a value as its key reads it, without what involves other keys; raise a ValidationError of pydantic."""
-    kinds: dict[str, Any] = {"value": (field.annotation, field)}
-    return create_model("Alone", __base__=Section, **kinds).model_validate({"value": value}).model_dump()["value"]
 
 
 OF_NORBERT4 = ("local_global_ratio", "local_window_length")  # keys of `model` that no other architecture has
@@ -169,12 +149,6 @@ def new_model(otherwise: Any) -> OnlyIf:
 # Values of `corpus.document`, for editors.
 DOCUMENT_UNIT = Literal["file", "paragraph", "line"] | Annotated[str, Field(pattern=r"^[1-9][0-9]* words$")]
 
-# Keys of `corpus` that name columns, and the end of the error for a source without columns.
-TABLES = {
-    "prompt_column": "prompts come from .jsonl, .csv, .tsv or .parquet",
-    "label_columns": "labels come from .csv, .tsv, .jsonl or .parquet",
-}
-
 
 class DatasetPart(Section):
     """An entry of `corpus.hub`: files of a dataset on the Hub. A key that is null or empty has no effect."""
@@ -185,22 +159,12 @@ class DatasetPart(Section):
     text_column: Text | None = None  # replaces `corpus.text_column`
 
 
-PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
-
-
 def dataset_parts(value: Any) -> Any:
     """Return a name, or a list of entries with the keys of `DatasetPart`; a list of one bare name becomes the name."""
     if not isinstance(value, list):
-        if isinstance(value, str | None):
-            return value
-        raise ValueError(f"a name or a list is expected, such as {PART}")
+        return value
     parts = [{"repository": entry} if isinstance(entry, str) else entry for entry in value]
-    for part in parts:
-        if not isinstance(part, dict) or not isinstance(part.get("repository"), str) or not part["repository"]:
-            raise ValueError(f"each entry needs a repository, such as {PART}")
-        if unknown := part.keys() - DatasetPart.model_fields:
-            raise ValueError(f"an entry has no key {min(unknown)}; its keys are {', '.join(DatasetPart.model_fields)}")
-    return parts[0]["repository"] if len(parts) == 1 and parts[0].keys() == {"repository"} else parts
+    return parts[0]["repository"] if len(parts) == 1 and [*parts[0]] == ["repository"] else parts
 
 
 class LanguageFilter(Section):
@@ -225,7 +189,7 @@ class Corpus(Section):
     validation_files: list[LocalPath]
     text_column: str
     prompt_column: Text | None = None
-    label_columns: Annotated[Names, BeforeValidator(column_names, json_schema_input_type=list[str] | str)] = []
+    label_columns: Annotated[Names, BeforeValidator(one_or_more, json_schema_input_type=list[str] | str)] = []
     context_column: Text | None = None
     context: Text | None = None
     delimiter: Mark = ","
@@ -250,42 +214,27 @@ class Corpus(Section):
     decontaminate: list[str] = []
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
 
-    def contradictions(self) -> Iterator[str]:
-        if self.prompt_column is not None and self.prompt_column == self.text_column:
-            name = f"corpus.prompt_column = {self.prompt_column!r}"
-            yield f"{name} is also corpus.text_column: set corpus.text_column to the column with the responses"
-        plain = [path for path in [*self.files, *self.validation_files] if split_name(path, self.format)[0] == ".txt"]
-        found = plain[0] if plain else self.builtin
-        for key, words in TABLES.items():
-            if found and getattr(self, key):
-                yield f"corpus.{key} = {getattr(self, key)!r}: {found} has no columns; {words}"
-        names = {"text_column": self.text_column, "context_column": self.context_column}
-        for key, name in names.items():
-            if name in self.label_columns:
-                yield f"corpus.label_columns names {name!r}, which is also corpus.{key}: remove one of them"
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        local = [*self.files, *self.validation_files]
+        plain = self.builtin or any(split_name(path, self.format)[0] == ".txt" for path in local)
+        if self.prompt_column == self.text_column:
+            yield "prompt_column text_column", "different columns"
+        for key in ("prompt_column", "label_columns"):
+            if plain and getattr(self, key):
+                yield key, "plain text has no columns"
+        for key in ("text_column", "context_column"):
+            if getattr(self, key) in self.label_columns:
+                yield f"label_columns {key}", "different columns"
         if self.context_column is not None and self.context is not None:
-            yield (
-                f"corpus.context_column = {self.context_column!r} and corpus.context = {self.context!r}: a text has one"
-                " context; leave one of them out"
-            )
-        for key in ("context_column", "context"):
-            if getattr(self, key) is not None and not self.label_columns:
-                yield f"corpus.{key} = {getattr(self, key)!r} is for labelled text: also set corpus.label_columns"
-        if self.label_columns and self.prompt_column is not None:
-            yield (
-                f"corpus.prompt_column = {self.prompt_column!r} and corpus.label_columns = {self.label_columns}: text"
-                " has prompts or labels, not both; for a context of labelled text, set corpus.context_column"
-            )
+            yield "context_column context", "one of the two"
+        if (self.context_column, self.context) != (None, None) and not self.label_columns:
+            yield "context_column context label_columns", "a context needs columns of labels"
+        if self.label_columns and self.prompt_column:
+            yield "prompt_column label_columns", "prompts or labels"
         if self.label_columns and (self.near_duplicates or self.near_duplicate_paragraphs):
-            yield (
-                "corpus.near_duplicates is for text without labels: two texts that are nearly the same may have"
-                " different labels; leave it out"
-            )
-        if self.prompt_column is not None and self.near_duplicate_paragraphs:
-            yield (
-                "corpus.near_duplicate_paragraphs would cut paragraphs out of answers (corpus.prompt_column); leave it"
-                " out, or use corpus.near_duplicates, which drops whole documents"
-            )
+            yield "near_duplicates near_duplicate_paragraphs label_columns", "near copies may have different labels"
+        if self.prompt_column and self.near_duplicate_paragraphs:
+            yield "near_duplicate_paragraphs prompt_column", "null with prompts: answers stay whole"
 
 
 class Tokenizer(Section):
@@ -329,33 +278,26 @@ class Model(Section):
         """Return the settings that define a GPT-BERT, without those that say where its weights come from."""
         return self.model_dump(exclude={"architecture", "config", "source", "revision", *OF_NORBERT4})
 
-    def contradictions(self) -> Iterator[str]:
-        if self.source is not None and self.config is not None:
-            yield f"model.config: a model that continues {self.source} takes its config; leave the key out"
-        wanted = self.architecture == "transformers" and self.source is None
-        if wanted != (self.config is not None):
-            needed = "needs model.config" if self.config is None else "does not use model.config"
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        config, new = self.config or {}, self.source is None
+        if config and not new:
+            yield "source config", "config: null, since the source has one"
+        if new and (self.architecture == "transformers") != (self.config is not None):
             yield (
-                f"model.architecture = {self.architecture!r} {needed}: the transformers model and its sizes, such as"
-                " {model_type: gpt2, n_embd: 512, n_layer: 8, n_head: 8}, under model.architecture: transformers"
+                "architecture config",
+                "transformers has a config, such as {model_type: gpt2, n_embd: 512}; others not",
             )
-        config = self.config or {"model_type": ""}
-        if not isinstance(config.get("model_type"), str):
-            yield "model.config needs `model_type`, the name of a transformers model, such as gpt2 or bert"
-        for key in config:
-            if setting := OF_THE_WORKFLOW.get("token_id" if str(key).endswith("_token_id") else key):
-                yield f"model.config has {key}, which the workflow sets: {setting}"
-        if self.source is None and self.hidden_size % self.num_attention_heads:
+        if self.config is not None and not isinstance(config.get("model_type"), str):
+            yield "config", "`model_type` is missing, such as gpt2"
+        if any(key in OF_THE_WORKFLOW or key.endswith("_token_id") for key in config):
             yield (
-                f"model.num_attention_heads = {self.num_attention_heads} does not divide"
-                f" model.hidden_size = {self.hidden_size}; choose a divisor"
+                "config",
+                "the workflow sets vocabulary (tokenizer.vocab_size), max_position_embeddings and ids of tokens",
             )
-        if self.source is None and self.architecture == "norbert4" and self.hidden_size // self.num_attention_heads % 2:
-            yield (
-                f"model.num_attention_heads = {self.num_attention_heads} gives heads of width"
-                f" {self.hidden_size // self.num_attention_heads}; model.architecture = 'norbert4' rotates pairs of"
-                " numbers, so the width must be even"
-            )
+        if new and self.hidden_size % self.num_attention_heads:
+            yield "num_attention_heads hidden_size", "num_attention_heads divides hidden_size"
+        if new and self.architecture == "norbert4" and self.hidden_size // self.num_attention_heads % 2:
+            yield "num_attention_heads hidden_size architecture", "norbert4 has heads of an even width"
 
 
 class Train(Section):
@@ -364,7 +306,7 @@ class Train(Section):
     seed: Annotated[NonNegative, Field(lt=2**63)]
     epochs: Annotated[Number, Field(gt=0, le=1e6), OnlyIf(max_steps=None, words=None, otherwise=1.0)]
     max_steps: Annotated[Positive, Field(le=MAX_STEPS)] | None
-    words: Annotated[int, BeforeValidator(word_count), Field(gt=0, le=10**13)] | None = None
+    words: Words | None = None
     global_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)]
     batch_reduction: Annotated[Number, Field(ge=1, le=1e6)]
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | None = None
@@ -384,7 +326,7 @@ class Train(Section):
     learning_rate_floor: Share
     warmup: BelowOne
     cooldown: BelowOne
-    betas: Annotated[list[BelowOne], BeforeValidator(two_numbers)]
+    betas: Annotated[list[BelowOne], Field(min_length=2, max_length=2)]
     eps: Annotated[Number, Field(gt=0, le=1)]
     weight_decay: Annotated[Number, Field(ge=0, le=10)]
     clip_norm: Annotated[Number, Field(gt=0)]
@@ -396,7 +338,7 @@ class Train(Section):
     freeze: Annotated[Literal["none", "encoder"], OnlyIf(objective="labels")] = "none"
     unknown_context: Annotated[Share, OnlyIf(objective="labels")] = 0.0
     typos: Share = 0.0
-    precision: Annotated[Literal["auto", "bf16", "fp32"], BeforeValidator(precision)]
+    precision: Literal["auto", "bf16", "fp32"]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
 
@@ -410,84 +352,42 @@ class Train(Section):
     def _usual_alpha_is_null(cls, alpha: int | None, others: ValidationInfo) -> int | None:
         return None if alpha == 2 * others.data.get("lora_rank", 0) else alpha
 
-    def contradictions(self) -> Iterator[str]:
-        starts = self.phase_starts
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        starts, longest = self.phase_starts, max(self.sequence_lengths)
         if len(starts) != len(self.sequence_lengths):
-            yield (
-                f"train.phase_starts has {len(starts)} entries and train.sequence_lengths {len(self.sequence_lengths)};"
-                " give one start for each length"
-            )
+            yield "phase_starts sequence_lengths", "one start for each length"
         if starts[0] != 0 or sorted(set(starts)) != starts:
-            yield f"train.phase_starts = {starts} must begin with 0 and rise"
+            yield "phase_starts", "shares that begin with 0 and rise"
         if self.mask_random + self.mask_keep > 1:
-            yield (
-                f"train.mask_random = {self.mask_random:g} and train.mask_keep = {self.mask_keep:g} are shares of the"
-                " hidden tokens: together they may be 1 at most"
-            )
-        longest = max(self.sequence_lengths)
-        for name in ("global_batch_tokens", "micro_batch_tokens"):
-            tokens = getattr(self, name)
-            if tokens is not None and tokens < longest:
-                yield f"train.{name} = {tokens} must hold at least one row of {longest} tokens"
+            yield "mask_random mask_keep", "together 1 at most"
+        if self.warmup + self.cooldown > 1 + 1e-9:
+            yield "warmup cooldown", "together 1 at most"
+        for key in ("global_batch_tokens", "micro_batch_tokens"):
+            if (getattr(self, key) or MAX_BATCH) < longest:
+                yield f"{key} sequence_lengths", "at least the longest row"
         if self.words and self.max_steps is not None:
-            yield (
-                f"train.words = {self.words:,} and train.max_steps = {self.max_steps:,} both say when training ends;"
-                " set one of them to null"
-            )
-        if self.words and self.objective == "labels":
-            yield (
-                f"train.words = {self.words:,}: a label model reads no running text (train.objective: labels); set"
-                " train.epochs"
-            )
-        if self.objective == "labels" and len(self.sequence_lengths) > 1:
-            yield (
-                f"train.sequence_lengths = {self.sequence_lengths}: with train.objective: labels there is only one"
-                " length, the most tokens of a text; set one, such as [128], and train.phase_starts: [0]"
-            )
-        if self.objective == "labels" and self.lora_rank:
-            yield (
-                f"train.lora_rank = {self.lora_rank}: label models have no adapters; train.freeze: encoder trains"
-                " only the heads"
-            )
-        if self.order == "documents" and self.objective == "labels":
-            yield (
-                "train.order = 'documents': with train.objective: labels, each row is a document, in a new order in"
-                " each epoch anyway; leave it out"
-            )
-        if self.typos and self.objective != "labels":
-            yield (
-                f"train.typos = {self.typos:g} changes only labelled texts (train.objective: labels), not the text of"
-                f" train.objective: {self.objective}; leave it out"
-            )
+            yield "words max_steps", "one of the two"
         if self.lora_alpha is not None and not self.lora_rank:
-            yield (
-                f"train.lora_alpha = {self.lora_alpha} scales adapters, but train.lora_rank = 0 means no adapters; set"
-                " a rank"
-            )
+            yield "lora_alpha lora_rank", "an alpha needs a rank"
         if self.lora_rank and self.optimizer == "muon":
-            yield (
-                f"train.optimizer = muon updates whole matrices, but train.lora_rank = {self.lora_rank} trains only"
-                " adapters; set train.optimizer: adamw, or train.lora_rank: 0"
-            )
-        together = self.warmup + self.cooldown
-        if together > 1 + 1e-9:
-            yield (
-                f"train.warmup = {self.warmup:g} and train.cooldown = {self.cooldown:g} add up to {together:g} of"
-                " all steps; together they may be 1 at most"
-            )
-        needed = Fraction(self.hybrid_ratio).denominator
-        for length, step, rows in self._first_batches() if self.objective == "hybrid" else ():
-            if rows < needed:
-                yield (
-                    f"train.global_batch_tokens = {self.global_batch_tokens} with train.batch_reduction ="
-                    f" {self.batch_reduction:g} gives {rows} rows of {length} tokens (train.sequence_lengths) at step"
-                    f" {step}, fewer than the {needed} that train.hybrid_ratio = {self.hybrid_ratio} needs; raise"
-                    " global_batch_tokens, lower batch_reduction or simplify the ratio"
-                )
-                return
+            yield "optimizer lora_rank", "muon does not train adapters"
+        if self.objective == "labels":
+            if self.words:
+                yield "words objective", "labels are trained for epochs"
+            if len(self.sequence_lengths) > 1:
+                yield "sequence_lengths objective", "one length with labels, such as [128]"
+            if self.lora_rank:
+                yield "lora_rank objective", "0 with labels"
+            if self.order == "documents":
+                yield "order objective", "rows with labels, which have a new order in each epoch anyway"
+        elif self.typos:
+            yield "typos objective", "0 unless the objective is labels"
+        if self.objective == "hybrid" and min(self._first_batches()) < Fraction(self.hybrid_ratio).denominator:
+            keys = "global_batch_tokens batch_reduction sequence_lengths hybrid_ratio"
+            yield keys, "the smallest batch of a phase has as many rows as hybrid_ratio has parts, at least"
 
-    def _first_batches(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (length of its rows, step, number of rows) of the first and smallest batch of each phase.
+    def _first_batches(self) -> Iterator[int]:
+        """Yield the number of rows of the first and smallest batch of each phase.
 
         Without `max_steps`, only those of the first phase are known; the training checks the later ones.
         """
@@ -496,7 +396,7 @@ class Train(Section):
         for length, step, end in zip(self.sequence_lengths, starts, [*starts[1:], steps], strict=False):
             growth = (1 / self.batch_reduction) * (1 - step / steps) + step / steps
             if step < end:
-                yield length, step, max(1, int(self.global_batch_tokens / length * growth + 0.5))
+                yield max(1, int(self.global_batch_tokens / length * growth + 0.5))
 
 
 class Labels(Section):
@@ -512,12 +412,11 @@ class Labels(Section):
     decoder_layers: Annotated[Positive, Field(le=48), OnlyIf(code=SPELT)] = 3
     class_weights: Literal["none", "balanced"] = "none"
 
-    def contradictions(self) -> Iterator[str]:
-        setting = f"labels.symbol_separator = {self.symbol_separator!r}"
+    def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.symbol_separator and self.code != "general":
-            yield f"{setting} is only for labels.code: general, not for {self.code}; leave it out"
+            yield "symbol_separator code", "null unless code is general"
         if self.symbol_separator and self.symbol_separator == self.separator:
-            yield f"{setting} is also labels.separator, which separates the codes of a column; change one"
+            yield "symbol_separator separator", "two different texts"
 
 
 class Export(Section):
@@ -529,9 +428,9 @@ class Export(Section):
     adapter: Literal["none", "also", "only"] = "none"
     include_raw: bool
 
-    def contradictions(self) -> Iterator[str]:
+    def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.default_variant not in self.variants:
-            yield f"export.default_variant = {self.default_variant!r} is not in export.variants = {self.variants}"
+            yield "default_variant variants", "one of the variants"
 
 
 class Evaluation(Section):
@@ -575,21 +474,12 @@ class PredictInput(Section):
 def prediction_inputs(value: Any) -> Any:
     """Return {name: table with the keys of `PredictInput`}; a path alone means the table's file."""
     if not isinstance(value, dict):
-        raise ValueError("tables with their names are expected, such as {census1880: data/census.parquet}")
+        return value
     for name in value:
         if not re.fullmatch(r"[a-zA-Z0-9]+(_[a-zA-Z0-9]+)*", str(name)):
-            raise ValueError(
-                f"{name!r} cannot be the name of a table: a name has letters and digits in groups joined by underscores"
-            )
-    if twice := [name for name in value if not isinstance(name, str) and str(name) in value]:
-        raise ValueError(f"{twice[0]} is the name of two tables, with quotes and without; choose another name for one")
-    tables = {str(name): {"file": table} if isinstance(table, str) else table for name, table in value.items()}
-    for name, table in tables.items():
-        if not isinstance(table, dict) or not table.get("file"):
-            raise ValueError(f"{name} needs a file, such as {{{name}: data/{name}.csv}}")
-        if unknown := table.keys() - PredictInput.model_fields:
-            raise ValueError(f"{name} has no key {min(unknown)}; its keys are {', '.join(PredictInput.model_fields)}")
-    return tables
+            raise ValueError(f"{name!r}: names are letters and digits in groups joined by underscores")
+    each_once([str(name) for name in value])
+    return {str(name): {"file": table} if isinstance(table, str) else table for name, table in value.items()}
 
 
 class Predict(Section):
@@ -610,11 +500,13 @@ class Predict(Section):
     encoding: Encoding = "utf-8"
     quoting: Quoting = "format"
 
-    def contradictions(self) -> Iterator[str]:
-        for name, table in {"": self, **self.inputs}.items():
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        for table in (self, *self.inputs.values()):
             if table.context_column is not None and table.context is not None:
-                where = f"predict.inputs.{name}" if name else "predict"
-                yield f"{where}: context_column names a column, and context says it for all rows: choose one"
+                yield (
+                    "context_column context" if table is self else "inputs",
+                    "one of the two, context_column and context",
+                )
 
 
 class Publish(Section):
@@ -703,9 +595,9 @@ class Dataset(Section):
     note: str = ""  # what a reader of a score must know
     baselines: list[Baseline] = []
 
-    def contradictions(self) -> Iterator[str]:
+    def contradictions(self) -> Iterator[tuple[str, str]]:
         if (self.language is None) == (not self.languages):
-            yield "set `language`; or set `languages`, if the names of the files contain each language's code"
+            yield "language languages", "one of the two"
 
     @property
     def covered(self) -> dict[str, str]:
@@ -740,36 +632,26 @@ class Suite(Dataset):
     # The score is the share of all pairs, or the mean over paradigms or phenomena.
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
 
-    def contradictions(self) -> Iterator[str]:
+    def contradictions(self) -> Iterator[tuple[str, str]]:
         yield from super().contradictions()
         if self.languages and any("{language}" not in pattern for pattern in self.files + self.challenge_files):
-            yield "with `languages`, each of `files` needs {language}: else all languages have the same pairs"
+            yield "languages files challenge_files", "with `languages`, each of the files has {language} in its name"
         if not (self.files or self.challenge_files):
-            yield "set `files`: the suite has none"
-        names = ITEM_KEYS[self.kind]
-        for kind, others in ITEM_KEYS.items():
-            if foreign := sorted((set(others) - set(names)) & self.model_fields_set):
-                yield f"`{foreign[0]}` belongs to suites of `kind: {kind}`; this one is `kind: {self.kind}`"
+            yield "files", "at least one"
+        kinds = {key: kind for kind, names in ITEM_KEYS.items() for key in names}
+        for key in sorted(kinds.keys() & self.model_fields_set - {*ITEM_KEYS[self.kind]}):
+            yield f"{key} kind", f"only suites of the kind {kinds[key]} have {key}"
         for key in REQUIRED_ITEM_KEYS.get(self.kind, ()):
             if getattr(self, key) is None:
-                values = get_args(get_args(type(self).model_fields[key].annotation)[0])
-                allowed = f" to {' or '.join(values)}" if values and isinstance(values[0], str) else ""
-                yield f"set `{key}`{allowed}: a suite of {self.kind} needs it"
+                yield f"{key} kind", f"a suite of this kind has {key}"
         if self.kind == "pairs" and self.good == self.bad:
-            yield f"good and bad are both the column {self.good!r}"
+            yield "good bad", "different columns"
         if isinstance(self.prompt, list) and len(self.prompt) != self.number_of_options:
-            yield (
-                f"`prompt` has {len(self.prompt)} templates, `options` has {self.number_of_options or 'no list of'}"
-                " templates: a list of prompts needs one for each option"
-            )
-        if isinstance(self.right, int) and self.options and self.right >= (self.number_of_options or self.right + 1):
-            yield f"`right` is {self.right}, but the last option has the number {len(self.options) - 1}"
-        named = {key: columns_of(template) for key, template in self.templates.items()}
-        if len(named.get("options", ["one"])) != 1:
-            yield (
-                f"`options` is {self.options!r}; a single template names one column, which holds a list of options; for"
-                " several columns, write a list with a template for each option"
-            )
+            yield "prompt options", "a list of prompts has one for each option"
+        if isinstance(self.right, int) and self.right >= (self.number_of_options or self.right + 1):
+            yield "right options", "the number of an option, from 0"
+        if len({key: columns_of(each) for key, each in self.templates.items()}.get("options", ["one"])) != 1:
+            yield "options", "a template with one column that holds a list, or a list with a template for each option"
 
     @property
     def number_of_options(self) -> int | None:
@@ -787,14 +669,6 @@ class Suite(Dataset):
                 found[key] = value
         groups = ("phenomenon", "paradigm") if self.kind == "choices" else ()
         return found | {key: value for key in groups if "{" in (value := getattr(self, key) or "")}
-
-    @property
-    def columns(self) -> dict[str, list[str]]:
-        """Return the columns that its files must have: {key that names them: columns}."""
-        named = {key: getattr(self, key) for key in ("good", "bad", "phenomenon", "paradigm", "ratio")}
-        named |= {key: value for key in ("options", "right") if isinstance(value := getattr(self, key), str)}
-        found = {key: [column] for key, column in named.items() if column and "{" not in column}
-        return found | {key: columns_of(template) for key, template in self.templates.items()}
 
     def files_of(self, code: str) -> list[str]:
         """Return the globs of a language's files."""
@@ -848,12 +722,9 @@ class Tuning(Section):
     words_cut: Literal["wrong", "left_out"] = "wrong"
     seeds: Annotated[Seeds, Field(min_length=1)]  # one run for each
 
-    def contradictions(self) -> Iterator[str]:
+    def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.head == "challenge" and (self.pooling == "last") != (self.padding == "left"):
-            yield (
-                f"pooling = {self.pooling} with padding = {self.padding}: the head would read padding; set"
-                " {pooling: last, padding: left} or {pooling: first, padding: right}"
-            )
+            yield "pooling padding head", "last with padding on the left, or first with padding on the right"
 
 
 CONLL = (".conllu", ".conll", ".iob", ".iob2", ".bio", ".conll2003")  # ends of names of files for the kind tagging
@@ -894,27 +765,22 @@ class Task(Dataset):
         of_words = isinstance(values, dict) and values.get("kind") == "tagging"
         return {"label": "upos", **values} if of_words else values
 
-    def contradictions(self) -> Iterator[str]:
-        of_words = self.kind == "tagging"
-        conll = [path for path in (*self.train, *self.test) if split_name(path)[0] in CONLL]
-        if conll and not of_words:
-            yield f"{conll[0]} has words with labels, a line per word: set `kind: tagging`"
-        foreign = ("text", "pair", "delimiter") if of_words else ("word", "resplit")
-        if given := [key for key in foreign if getattr(self, key) is not None]:
-            yield f"a task of the kind {self.kind} has no `{given[0]}`; remove it, or set another `kind`"
-        if of_words and self.encoding != "utf-8":
-            yield f"encoding = {self.encoding}: files of the kind tagging are read as UTF-8; convert them"
-        if not of_words and self.text is None:
-            yield "set `text`: a template of the text, with columns in braces"
-        if not of_words and not isinstance(self.label, str):
-            yield f"label = {self.label}: write the name of the column"
-        if self.metric in (("f1", "mcc") if of_words else ("span_f1",)):
-            allowed = "accuracy or span_f1" if of_words else "accuracy, f1 or mcc"
-            yield f"metric = {self.metric}: a task of the kind {self.kind} has {allowed}"
+    def contradictions(self) -> Iterator[tuple[str, str]]:
         yield from super().contradictions()
-        for template in filter(None, (self.text, self.pair)):
-            if not columns_of(template):
-                yield f"{template!r} names no column; write it in braces, such as {{{template}}}"
+        of_words = self.kind == "tagging"
+        if not of_words and any(split_name(path)[0] in CONLL for path in (*self.train, *self.test)):
+            yield "kind train test", "tagging: these files have words with labels"
+        for key in ("text", "pair", "delimiter") if of_words else ("word", "resplit"):
+            if getattr(self, key) is not None:
+                yield f"{key} kind", "null with this kind"
+        if of_words and self.encoding != "utf-8":
+            yield "encoding kind", "utf-8 with tagging"
+        if not of_words and not isinstance(self.label, str):
+            yield "label kind", "the name of a column"
+        if self.metric in (("f1", "mcc") if of_words else ("span_f1",)):
+            yield "metric kind", "accuracy or span_f1 with tagging, else accuracy, f1 or mcc"
+        if not of_words and not all(map(columns_of, [self.text or "", *filter(None, [self.pair])])):
+            yield "text pair", "templates with columns in braces, such as {sentence}"
 
 
 class LanguageEntry(Section):
@@ -929,15 +795,9 @@ class LanguageEntry(Section):
     corpus: dict[str, Any] = {}
 
 
-class ModelEntry(Section):
-    """An entry of `models:`; its sections are laid over the user's configuration for this model alone."""
+class Sections(Section):
+    """The sections of a model, as a file has them: each with some of its keys, which are checked for each model."""
 
-    languages: Names = []  # its languages
-    like: str | None = None  # another model: what this entry leaves out is as in the entry of that model, key by key
-    preset: str | None = None  # its preset
-    recipe: str | None = None  # its recipe
-    # A file in `config/challenges/`: the text, the length, the snapshots and the suites of a challenge.
-    challenge: str | None = None
     tokenizer: dict[str, Any] = {}
     mixture: dict[str, Any] = {}
     model: dict[str, Any] = {}
@@ -952,32 +812,18 @@ class ModelEntry(Section):
     resources: dict[str, Any] = {}
 
 
-class Challenge(Section):
-    """A file in `config/challenges/`: what a challenge asks of the models that take part (`models.NAME.challenge`)."""
+class Preset(Sections):
+    """A file of `config/presets/`: values of the models that name it."""
 
-    title: Text  # its name for readers
-    track: Literal["strict-small", "strict", "multilingual"]  # the name of the track in the challenge's own files
-    # The most words that a model may read while it learns; a text that is read ten times counts ten times.
-    words: Annotated[int, BeforeValidator(word_count), Field(gt=0)]
-    epochs: Positive  # the most passes over the text
-    text: Annotated[int, BeforeValidator(word_count), Field(gt=0)]  # the most words of text
-    # Its corpora, with names of their own. They exist like any language, also for other models.
-    languages: Annotated[dict[str, LanguageEntry], Field(min_length=1)]
-    settings: dict[str, dict[str, Any]]  # sections of its models
-    submission: str = ""  # a file in `config/submissions/`: what is handed in
+    languages: Names = []  # their languages, unless they name some
+    submission: str | None = None  # what they submit to a challenge: a file of `config/submissions/`
 
 
-class Recipe(Section):
-    """A file in `config/recipes/`: how models are trained; its sections are laid over the preset."""
+class ModelEntry(Preset):
+    """An entry of `models:`; it is laid over presets and the user's values for all models."""
 
-    # Values that a model must have, by dotted key: one, or a list of several; the recipe is refused for other models.
-    only: dict[str, Any] = {}
-    # A smaller or larger `train.epochs` gets a warning.
-    least_epochs: Annotated[Number, Field(ge=0)] = 0
-    most_epochs: Annotated[Number, Field(gt=0)] | None = None
-    # model, train: sections of its models.
-    model: dict[str, Any] = {}
-    train: dict[str, Any] = {}
+    like: str | None = None  # another model: what this entry leaves out is as in the entry of that model, key by key
+    preset: Presets = []
 
 
 class Experiment(Section):
@@ -999,12 +845,11 @@ class Experiment(Section):
         return [self.base] if isinstance(self.base, str) else self.base
 
 
-class User(Section):
-    """The top level of the user's configuration."""
+class User(Sections):
+    """A configuration file."""
 
     targets: Names
-    preset: str
-    recipe: str
+    preset: Presets
     batches: dict[str, Names]
     suites: dict[str, Suite]
     tasks: dict[str, Task]
@@ -1012,3 +857,4 @@ class User(Section):
     languages: dict[str, LanguageEntry]
     experiments: dict[str, Experiment]
     evaluation_data: LocalPath = ""
+    corpus: dict[str, Any] = {}

@@ -5,7 +5,6 @@ BabyLM asks for a snapshot after every million words up to 10 million, every 10 
 whitespace; for scripts that do not separate words, see `Language.bytes_per_word`.
 """
 
-import math
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -71,38 +70,15 @@ def missing_points(asked: Snapshots, million_words: float) -> list[float]:
     return [point for point in beyond[:1] if point * (1 - NEARLY) <= million_words] if asked == "babylm" else beyond
 
 
-def say_missing(
-    missing: Sequence[float],
-    million_words: float,
-    epochs: float,
-    max_steps: int | None,
-    set_aside: float,
-    words: int | None = None,
-) -> str:
-    """Return a sentence on the points that a run will not have, with what to set; "" if it will have all.
+def say_missing(missing: Sequence[float], million_words: float, about: str = "") -> str:
+    """Return a sentence on the points that a run will not have; "" if it will have all.
 
-    `million_words`: how many words the run reads. `set_aside`: the share of the corpus for validation.
+    `million_words`: how many words the run reads; `about`: a word before the number, if it is an estimate.
     """
     if not missing or not million_words:
         return ""
-    first, advice = missing[0], list[str]()
-    if words:
-        advice.append(f"train.words: {first:g}M")
-    elif 0 < set_aside < 1 and kept_at_the_end([first], million_words / (1 - set_aside)):
-        advice.append(f"corpus.validation_files (now {set_aside:.1%} of the corpus are set aside for validation)")
-    if max_steps is not None:
-        advice.append("a higher train.max_steps")
-    elif not words:
-        advice.append(f"train.epochs: {math.ceil(100 * epochs * first / million_words) / 100:g}")
-    return (
-        f"{named(missing)} will not exist: the run ends after {million_words:,.4g} million words; for {name_of(first)},"
-        f" set {' or '.join(advice)}"
-    )
-
-
-def named(missing: Sequence[float]) -> str:
-    """Return `snapshot chck_1M`, or `snapshots chck_1M, chck_2M`."""
-    return f"snapshot{'s' * (len(missing) > 1)} {some(map(name_of, missing), 3)}"
+    found = some(map(name_of, missing), 3)
+    return f"run.snapshots: {found}: the run ends after {about}{million_words:,.4g} million words"
 
 
 def names(folder: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """Define what a challenge takes, which numbers its leaderboard makes of it, and what a model has to submit.
 
-`config/submissions/*.yaml` says what a challenge takes. A challenge (`config/challenges/`) names its file. The sizes in
-it are those of the challenge's full data, so a test can have a challenge of its own, with small ones.
+`config/submissions/*.yaml` says what a challenge takes; a model names such a file (`submission:`, in a preset). The
+sizes in it are those of the challenge's full data, so a test can have a file of its own, with small ones.
 """
 
 import functools
@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import pydantic
 from pydantic import Field
 
-from babelmill.config.layers import nearest
-from babelmill.config.mistakes import worded
+from babelmill.config.layers import SUBMISSIONS, Layer, config_file, config_names, merge, nearest
+from babelmill.config.mistakes import validated
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.own_files import config_file, config_names
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import Challenge, Names, Positive, Section, Text
+from babelmill.config.schema import Names, Positive, Section, Text, Words
 from babelmill.config.snapshots import Snapshots, name_of, points
 from babelmill.config.suites import suites_of_model
 from babelmill.config.tasks import seeds_of_task, tasks_of_model
@@ -25,7 +23,6 @@ from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
 
-FOLDER = "config/submissions/"
 METHODS = {"causal": "causal", "mlm": "masked"}  # the challenge's backends: the method whose scores each one has
 
 Sizes = Positive | dict[str, Positive]
@@ -46,9 +43,9 @@ class Task(Section):
     normalized: bool = False
     missing: str = ""
 
-    def contradictions(self) -> Iterator[str]:
+    def contradictions(self) -> Iterator[tuple[str, str]]:
         if sum(map(bool, (self.suite, self.tuned, self.missing))) != 1:
-            yield "set `suite` or `tuned`, or say in `missing` why there are no scores"
+            yield "suite tuned missing", "one of these says where the scores are from, or why there are none"
 
     def subtasks(self, fast: bool = False) -> dict[str, int]:
         """Return the subtasks and their sizes; {} if the task has no subtasks. `fast`: of the checkpoints."""
@@ -75,6 +72,10 @@ class LeaderboardNumber(Section):
 class Rules(Section):
     """What a challenge takes."""
 
+    title: Text  # its name for readers
+    track: Text  # the name of the track in the challenge's own files
+    # The most words that a model may read while it learns; a text that is read ten times counts ten times.
+    words: Words
     state: Text  # the state of the challenge's programs that this follows
     form: Literal["strict", "multilingual"]  # which files the challenge takes
     checkpoints: Snapshots  # the checkpoints that it asks for, in millions of words
@@ -82,33 +83,39 @@ class Rules(Section):
     tasks: dict[str, Task]  # the entries of its file
     numbers: Annotated[dict[str, LeaderboardNumber], Field(min_length=1)]  # the columns of its leaderboard
 
-    def points(self, words: float) -> list[float]:
-        """Return the checkpoints up to the exposure in words that the challenge allows, in millions of words."""
-        return [point for point in points(self.checkpoints) if 1e6 * point <= words]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if any(task not in self.tasks for each in self.numbers.values() for task in each.tasks):
+            yield "numbers tasks", "each number is of tasks in this file"
 
-    def contradictions(self) -> Iterator[str]:
-        for name, each in self.numbers.items():
-            for task in each.tasks:
-                if task not in self.tasks:
-                    yield f"numbers.{name}.tasks: there is no task {task!r}{nearest(task, self.tasks)}"
-
-
-def checkpoints_of(challenge: Challenge, asked: list[float]) -> list[float]:
-    """Return the points that a challenge asks for, in millions of words; `asked` by a model if it does not say."""
-    return read_rules(challenge.submission).points(challenge.words) if challenge.submission else asked
+    def points(self) -> list[float]:
+        """Return the checkpoints up to the words that the challenge allows, in millions of words."""
+        return [point for point in points(self.checkpoints) if 1e6 * point <= self.words]
 
 
 @functools.cache
 def read_rules(name: str) -> Rules:
-    """Return the rules of a file of `config/submissions/`, or of a .yaml's path; raise a UserError for a mistake."""
-    path = Path(name) if name.endswith(".yaml") else config_file(f"{FOLDER}{name}.yaml")
+    """Return the rules of a file of `config/submissions/`, or of a .yaml's path; raise a UserError for a mistake.
+
+    A file may name another one which it is `like`.
+    """
+    path = Path(name) if name.endswith(".yaml") else config_file(f"{SUBMISSIONS}{name}.yaml")
     if not path.is_file():
-        raise UserError(f"submission: there is no file {path}{nearest(name, config_names(FOLDER))}")
+        raise UserError(f"submission = {name!r}: there is no file {path}{nearest(name, config_names(SUBMISSIONS))}")
     values = read_yaml(path)
+    if "like" in values:
+        values = merge(read_yaml(config_file(f"{SUBMISSIONS}{values.pop('like')}.yaml")), values)
+    return validated(Rules, values, [Layer(values, str(path))])
+
+
+def rules_of_model(configuration: Configuration, model: str) -> Rules | None:
+    """Return what the challenge that a model is for takes; None if it is for none (`submission`)."""
+    name, where = configuration.inherited(model, "submission")
+    if not name:
+        return None
     try:
-        return Rules.model_validate(values)
-    except pydantic.ValidationError as error:
-        raise UserError(f"{path}: {worded(error, values)[1]}") from None
+        return read_rules(name)
+    except UserError as error:
+        raise UserError(f"{where}: model {model}: {error}") from None
 
 
 def backend_of(configuration: Configuration, model: str) -> str:
@@ -116,33 +123,41 @@ def backend_of(configuration: Configuration, model: str) -> str:
 
     The multilingual track takes causal scores alone.
     """
-    resolved, challenge = configuration.model(model), configuration.challenge_of(model)
-    if challenge is None or not challenge.submission:
+    resolved, rules = configuration.model(model), rules_of_model(configuration, model)
+    if rules is None:
         return ""
     methods = OBJECTIVES[resolved.train.objective].sentences
     asked = [resolved.evaluation.backend] if resolved.evaluation.backend else [*METHODS]
-    if read_rules(challenge.submission).form == "multilingual":
+    if rules.form == "multilingual":
         asked = [each for each in asked if each == "causal"]
     return next((each for each in asked if METHODS[each] in methods), "")
 
 
 def refuse_submission(configuration: Configuration, model: str) -> None:
-    """Raise a UserError if a model takes part in no challenge, or has no scores that the challenge takes."""
-    resolved, challenge = configuration.model(model), configuration.challenge_of(model)
-    if challenge is None or not challenge.submission:
-        raise UserError(
-            f"model {model} takes part in no challenge: there is nothing to submit; set models.{model}.challenge, such"
-            " as babylm_strict_small"
-        )
+    """Raise a UserError if a model is for no challenge, has read too much for it, or has no scores that it takes."""
+    resolved, rules = configuration.model(model), rules_of_model(configuration, model)
+    if rules is None:
+        raise UserError(f"model {model} has no `submission`, as presets such as babylm_strict_small have it")
     if not backend_of(configuration, model):
-        methods = OBJECTIVES[resolved.train.objective].sentences
         key = "evaluation.backend" if resolved.evaluation.backend else "train.objective"
-        takes = "causal" if read_rules(challenge.submission).form == "multilingual" else "causal or mlm"
+        takes = "causal" if rules.form == "multilingual" else "causal or mlm"
+        raise UserError(f"{resolved.origins[key]}: {key} of model {model}: {rules.title} takes scores that are {takes}")
+    refuse_more_words(configuration, model, rules)
+
+
+def refuse_more_words(configuration: Configuration, model: str, rules: Rules) -> None:
+    """Raise a UserError if a model, with those that it continues, may read more words than its challenge allows."""
+    chain = [configuration.model(each) for each in (model, *configuration.ancestors(model))]
+    if source := chain[-1].source:
+        where = chain[-1].origins["model.source"]
         raise UserError(
-            f"{resolved.origins[key]}: {key}: model {model} has no score by the backend"
-            f" {resolved.evaluation.backend or takes}, which the challenge takes; its methods of scoring are"
-            f" {', '.join(methods) or 'none'}"
+            f"{where}: model.source = {source.name!r}: {rules.title} allows a model of this workflow, or none"
         )
+    words = [each.train.words for each in chain]
+    if None in words or sum(each or 0 for each in words) > rules.words:
+        said = ", ".join(f"{each.train.words} of model {each.name}" for each in chain)
+        where = chain[0].origins["train.words"]
+        raise UserError(f"{where}: train.words = {said}: {rules.title} allows {rules.words:,} at most, in all")
 
 
 def tuned_part(configuration: Configuration, model: str, task: str) -> str:
@@ -162,9 +177,9 @@ def is_own(configuration: Configuration, name: str) -> bool:
 
 def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     """Return the settings of the stage `submission`: the challenge's rules, and where the scores of each task are."""
-    resolved, challenge = configuration.model(model), configuration.challenge_of(model)
-    assert challenge is not None
-    rules = read_rules(challenge.submission)
+    resolved, rules = configuration.model(model), rules_of_model(configuration, model)
+    assert rules is not None
+    refuse_more_words(configuration, model, rules)
     scored = suites_of_model(configuration, model)
     at_snapshots = scored if resolved.evaluation.snapshots else resolved.evaluation.snapshot_suites
     codes: dict[str, str] = {}
@@ -197,12 +212,12 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     named = [each for task in submitted for each in (task.suite, task.fast, *task.tuned) if each]
     own = [name for name in dict.fromkeys(named) if is_own(configuration, name)]
     return {
-        "challenge": challenge.title,
-        "track": challenge.track,
+        "challenge": rules.title,
+        "track": rules.track,
         "backend": backend_of(configuration, model),
         "rules": rules.model_dump(exclude_defaults=True),
         "order": {"tasks": [*rules.tasks], "numbers": [*rules.numbers]},
-        "checkpoints": [name_of(point) for point in rules.points(challenge.words)],
+        "checkpoints": [name_of(point) for point in rules.points()],
         "codes": codes,
         **({"tuned": tuned} if tuned else {}),
         **({"own": own} if own else {}),

@@ -6,20 +6,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from babelmill.config.headings import has_no_row, missing_column
-from babelmill.config.layers import nearest
+from babelmill.config.layers import SUITES as FILES
+from babelmill.config.layers import config_file, nearest
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.own_files import config_file
-from babelmill.config.resolve import SUITES as FILES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import ITEM_KEYS, Suite, Task
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, sha256
-from babelmill.core.globs import expand_glob
-from babelmill.core.local_sources import files_of, snapshot
+from babelmill.core.local_sources import expand_glob, files_of, snapshot
 
 OF_SCORING = {"scored", "score", "ties", "unknown"}  # the keys of items that the stage `score` reads
 OF_CHALLENGE = ("full_eval", "fast_eval", "multilingual", "universal_dependencies")  # folders in `evaluation_data`
+DATA = "{evaluation_data}/"  # begins the path of a task's file in the challenge's folder
 SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
 
 
@@ -101,14 +99,10 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
         return asked | {"sources": dict(_snapshot(tuple(files), where))}
     if not files:
-        raise UserError(
-            f"the suite {name} is read from the files of the BabyLM challenge: set evaluation_data to the path of its"
-            " folder evaluation_data (see config/README.md)"
-        )
+        raise lacks_evaluation_data(configuration, code)
     if not suite.repository and name not in configuration.top.suites:
         return asked | {"sources": shipped_sources(files, code, name)}
     if not suite.repository:
-        _refuse_missing(suite, files, configuration.origin_of_name(name), name)
         return asked | {"sources": dict(_snapshot(tuple(files), configuration.origin_of_name(name)))}
     return asked | {"files": files, "source": {"repository": suite.repository, "revision": suite.revision}}
 
@@ -122,29 +116,32 @@ def folder_of_challenge(configuration: Configuration) -> str:
     """Return `evaluation_data`, "" if it is not set; raise a UserError if there is no such folder."""
     folder = configuration.top.evaluation_data.rstrip("/")
     if folder and not any(Path(folder, name).is_dir() for name in OF_CHALLENGE):
-        raise UserError(
-            f"{configuration.origin('evaluation_data')}: evaluation_data: {folder}: none of the folders"
-            f" {', '.join(OF_CHALLENGE)} is here; name the folder evaluation_data of the BabyLM challenge"
-        )
+        where = configuration.origin("evaluation_data")
+        raise UserError(f"{where}: evaluation_data = {folder!r}: a folder with {' or '.join(OF_CHALLENGE)} is expected")
     return folder
+
+
+def lacks_evaluation_data(configuration: Configuration, code: str) -> UserError:
+    """Return the error for a model of a language whose suites and tasks need `evaluation_data`, which is not set."""
+    for model in configuration.models_reading(code):
+        evaluation = configuration.model(model).evaluation
+        names = dict.fromkeys([*evaluation.suites, *evaluation.snapshot_suites])
+        needed = [name for name in names if not configuration.suite(name).files]
+        for name in evaluation.tasks:
+            task = configuration.task(name)
+            needed += [name] if any(pattern.startswith(DATA) for pattern in task.train + task.test) else []
+        if needed:
+            where = configuration.model(model).origins["evaluation.suites"]
+            return UserError(
+                f"{where}: evaluation_data = '': the BabyLM challenge's folder of this name is expected, from which"
+                f" model {model} needs {some(needed, 30)}"
+            )
+    return UserError(f"evaluation_data = '': the BabyLM challenge's folder of this name is expected, for {code}")
 
 
 def in_challenge(folder: str, patterns: list[str]) -> list[str]:
     """Return the globs of files in the challenge's folder; none if it is not known."""
     return [f"{glob.escape(folder)}/{pattern}" for pattern in patterns] if folder else []
-
-
-def _refuse_missing(suite: Suite, patterns: list[str], where: str, name: str) -> None:
-    """Raise a UserError if there is no item, or a local file lacks a column of the suite."""
-    paths = [path for pattern in patterns for path in expand_glob(pattern)]
-    if paths and all(has_no_row(path, suite.encoding) for path in paths):
-        raise UserError(f"{where}: suites.{name}.files: {some(paths, 3)}: no row, only a heading or nothing")
-    reading = suite.delimiter, suite.encoding, suite.quoting
-    named = [(key, column) for key, columns in suite.columns.items() for column in columns]
-    for path in paths:
-        for key, column in named:
-            if missing := missing_column(path, {key: column}, *reading, f"suites.{name}.delimiter"):
-                raise UserError(f"{where}: suites.{name}.{key}: {path} has no column {column!r}; {missing[1]}")
 
 
 def shipped_sources(files: list[str], code: str, name: str) -> dict[str, Any]:

@@ -2,44 +2,25 @@
 
 import functools
 import glob
-import itertools
 import os
 from typing import Any
 
-from babelmill.config.headings import beginning_of, has_no_row, missing_column
 from babelmill.config.layers import TASKS as FILES
-from babelmill.config.layers import nearest
-from babelmill.config.own_files import config_names
+from babelmill.config.layers import config_names, nearest
 from babelmill.config.resolve import SOUND, Configuration
 from babelmill.config.schema import Task
-from babelmill.config.suites import code_in_suite, folder_of_challenge
+from babelmill.config.suites import DATA, code_in_suite, folder_of_challenge, lacks_evaluation_data
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
-from babelmill.core.formats import split_name
-from babelmill.core.globs import expand_glob
-from babelmill.core.local_sources import snapshot
-from babelmill.core.templates import columns_of
-from babelmill.core.words import plural
-
-DATA = "{evaluation_data}/"  # begins the path of a file in the challenge's folder
+from babelmill.core.local_sources import expand_glob, snapshot
 
 
 def tasks_of_model(configuration: Configuration, model: str) -> list[str]:
-    """Return the tasks of `evaluation.tasks` that cover one of a model's languages.
-
-    A UserError says that the model's own entry names a task that covers none of its languages.
-    """
+    """Return the tasks of `evaluation.tasks` that cover one of a model's languages."""
     resolved = configuration.model(model)
     if resolved.train.objective == "labels":
         return []
     left_out = tasks_left_out(configuration, model)
-    of_model = (configuration.user.get("models") or {}).get(model) or {}
-    for name in (of_model.get("evaluation") or {}).get("tasks") or ():
-        if name in left_out:
-            raise UserError(
-                f"{resolved.origins['evaluation.tasks']}: models.{model}.evaluation.tasks: the task {name} has rows of"
-                f" {some(configuration.task(name).covered)}, and the model has {', '.join(resolved.languages)}"
-            )
     return [name for name in resolved.evaluation.tasks if name not in left_out]
 
 
@@ -91,7 +72,7 @@ def _new_keys(task: Task) -> dict[str, Any]:
 def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
     """Return the content of the settings of the stage `task`: the task, how its files are read, and where they are.
 
-    A UserError says that the task has no rows of the language, or a file does not exist or lacks a column.
+    A UserError says that the task has no rows of the language, or a file does not exist.
     """
     task = configuration.task(name)
     if not (covered := code_in_suite(configuration, task, code)):
@@ -99,7 +80,7 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
     of_words = task.kind == "tagging"
     keys = {"word", "label"} if of_words else {"text", "pair", "label", "delimiter", "encoding"}
     columns = task.model_dump(include=keys)
-    files = {split: files_of(configuration, task, name, covered, split) for split in ("train", "test")}
+    files = {split: files_of(configuration, task, code, covered, split) for split in ("train", "test")}
     asked: dict[str, Any] = {"task": name, "columns": {key: str(value) for key, value in columns.items() if value}}
     asked |= _new_keys(task) | ({"spans": True} if task.metric == "span_f1" else {})
     if task.resplit:
@@ -113,10 +94,6 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
     sources = snapshot(dict.fromkeys(patterns, label), "task", "txt" if of_words else None)
     paths = {split: [path for each in found for path in expand_glob(each)] for split, found in files.items()}
     _refuse_same(task, paths, where)
-    if of_words:
-        _refuse_other_columns(task, paths, where)
-    else:
-        _refuse_missing(task, paths, where, name)
     return asked | {"files": files, "sources": sources}
 
 
@@ -130,17 +107,12 @@ def _place(configuration: Configuration, task: Task, name: str) -> str:
     return f"{FILES}{name if name in config_names(FILES, configuration.root) else bare}.yaml: "
 
 
-def files_of(configuration: Configuration, task: Task, name: str, code: str, split: str) -> list[str]:
+def files_of(configuration: Configuration, task: Task, code: str, covered: str, split: str) -> list[str]:
     """Return the globs of a split in a language; raise a UserError if the challenge's folder is not configured."""
-    patterns = [pattern.replace("{language}", task.covered[code]) for pattern in getattr(task, split)]
-    if not any(pattern.startswith(DATA) for pattern in patterns):
-        return patterns
+    patterns = [pattern.replace("{language}", task.covered[covered]) for pattern in getattr(task, split)]
     folder = folder_of_challenge(configuration)
-    if not folder:
-        raise UserError(
-            f"evaluation.tasks: the rows of {name} are in the challenge's folder evaluation_data; set"
-            " `evaluation_data:` to its path (config/README.md says where to get it)"
-        )
+    if not folder and any(pattern.startswith(DATA) for pattern in patterns):
+        raise lacks_evaluation_data(configuration, code)
     return [f"{glob.escape(folder)}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]
 
 
@@ -149,48 +121,4 @@ def _refuse_same(task: Task, files: dict[str, list[str]], where: str) -> None:
     trained = {os.path.realpath(path) for path in files["train"]}
     for path in files["test"] if not task.resplit else ():
         if os.path.realpath(path) in trained:
-            raise UserError(
-                f"{where.rstrip('.: ')}: {path} is in `train` and in `test`: the score would only say what the model"
-                " has learnt by heart; name another file"
-            )
-
-
-def _refuse_other_columns(task: Task, paths: dict[str, list[str]], where: str) -> None:
-    """Raise a UserError if a local file has no word, or its first word lacks a column of the task.
-
-    The stage `task` says what is wrong in later lines.
-    """
-    for split, path in ((split, path) for split, found in paths.items() for path in found):
-        if (text := beginning_of(path)) is None or "\0" in text:
-            continue
-        of_ud = split_name(path)[0] == ".conllu"
-        lines = (line for line in text.split("\n") if line.strip() and not line.startswith(("#", "-DOCSTART-")))
-        if (line := next(lines, None)) is None:
-            raise UserError(f"{where}{split}: {path}: no word is in this file")
-        width = len(line.split("\t") if of_ud or "\t" in line else line.split())
-        if of_ud and width != 10:
-            raise UserError(
-                f"{where}{split}: {path}: the first word has {plural(width, 'column')}, not 10 as in CoNLL-U"
-            )
-        for key, column in (("label", task.label), ("word", task.word)):
-            if column is None or (of_ud and column in ("upos", "xpos")):
-                continue
-            if not str(column).isdecimal():
-                allowed = "upos, xpos or the number of a column" if of_ud else "the number of a column"
-                raise UserError(f"{where}{key} = {column!r}: {path} has no such column; set {allowed}")
-            if int(column) > width:
-                raise UserError(f"{where}{key} = {column}: the first word of {path} has {plural(width, 'column')}")
-
-
-def _refuse_missing(task: Task, files: dict[str, list[str]], where: str, name: str) -> None:
-    """Raise a UserError if a split has no row, or a local file lacks a column of the task."""
-    for split, paths in files.items():
-        if all(has_no_row(path, task.encoding) for path in paths):
-            raise UserError(f"{where}{split}: {some(paths, 3)}: no row, only a heading or nothing")
-    columns = {column: key for key in ("text", "pair") for column in columns_of(getattr(task, key) or "")}
-    columns |= {str(task.label): "label"}
-    for path in itertools.chain(*files.values()):
-        wanted: dict[str, str | None] = {column: column for column in columns}
-        if missing := missing_column(path, wanted, task.delimiter, task.encoding, "format", f"tasks.{name}.delimiter"):
-            column, there = missing
-            raise UserError(f"{where}{columns[column]}: {path} has no column {column!r}; {there}")
+            raise UserError(f"{where}test = {path}: another file than those of `train` is expected")

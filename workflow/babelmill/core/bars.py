@@ -16,7 +16,8 @@ import tempfile
 import time
 from typing import TextIO
 
-from babelmill.core import escape, writers
+from babelmill.core import escape
+from babelmill.core.files import lock
 from babelmill.core.words import clock
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
@@ -54,19 +55,19 @@ def draw(text: str) -> None:
 
 def draw_if_free(text: str) -> None:
     """Draw what this process does now, unless a bar is there."""
-    if sys.stderr.isatty() and (lock := _lock()):
+    if sys.stderr.isatty() and (held := _lock()):
         draw(shown_name + text)
-        lock.close()
+        held.close()
 
 
 def _lock() -> TextIO | None:
     """Return the terminal's lock file, which is locked until it is closed; None if a job holds it, or without space."""
     name = f"babelmill-bar-{os.getuid()}-{terminal_id().replace(':', '-')}.lock"
-    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-        lock = stack.enter_context(open(os.path.join(tempfile.gettempdir(), name), "w"))
-        if writers.lock(lock, wait=False):
-            stack.pop_all()  # keeps the file open
-            return lock
+    with contextlib.suppress(OSError):
+        file = open(os.path.join(tempfile.gettempdir(), name), "w")  # noqa: SIM115  it stays open to hold the lock
+        if lock(file, wait=False):
+            return file
+        file.close()
     return None
 
 

@@ -31,13 +31,10 @@ LATEX = str.maketrans(
     | {"±": r"$\pm$", "–": "--", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "|": r"\textbar{}", '"': "''"}
 )
 BLOCK = re.compile(r"^(\d+(?=[.)]( |$))|(?=[-+=]))")  # what begins a list, or underlines a heading
-# Renderers make links of addresses even if entities spell them, but not in code.
-ADDRESS = re.compile(r"://|www\.|@", re.IGNORECASE)
 # The login of an address; a query or fragment (`?sig=...`, also without its host) up to the punctuation of the text.
 LOGIN = re.compile(r"""://[^\s/?#'"<>]+@""")
 QUERY = re.compile(r"""(?<=\S)([?&#])[\w.~%\[\]-]+=[^\s'"<>]*[^\s'"<>.,:;!?()\[\]{}]""")
-# A spreadsheet skips white space and takes wide signs (of Chinese and Japanese fonts) for plain ones.
-FORMULA = re.compile(r"'*\s*[=+\-@＝＋－＠]")
+FORMULA = re.compile(r"'*\s*[=+\-@]")  # a spreadsheet skips white space
 SIGNED = re.compile(r"[+-][\d\s.,:/%()+-]*([eE][+-]?\d+)?")  # numbers, telephone numbers, a sign alone
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -94,14 +91,11 @@ def plain(value: Any) -> Any:
 def markdown(text: object) -> Markdown:
     """Return text as one line of Markdown that shows exactly this text, with one space where it has white space.
 
-    Text with an address is shown as code, which no renderer makes a link of. `Markdown` stays as it is.
+    `Markdown` stays as it is.
     """
     if isinstance(text, Markdown):
         return text
-    plain_text = plain(str(text))
-    if ADDRESS.search(plain_text):
-        return code(plain_text)
-    return Markdown(BLOCK.sub(r"\1\\", plain_text.translate(MARKDOWN)))
+    return Markdown(BLOCK.sub(r"\1\\", plain(str(text)).translate(MARKDOWN)))
 
 
 def code(text: object) -> Markdown:

@@ -3,21 +3,34 @@
 A reader never sees a partial file: everything is written under a temporary name in the same folder, flushed to disk and
 renamed. `safetensors` and `torch.save` do not guarantee all of this (they leave mode 0600, or a partial file under the
 final name on a full disk), so their bytes are written with these functions, too.
+
+A process holds a lock on what it writes. So a temporary file or folder without a lock was left by a killed one.
 """
 
 import contextlib
-import errno
+import fcntl
 import hashlib
 import json
+import logging
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from babelmill.core import escape, writers
-from babelmill.core.trouble import FULL, REFUSALS, located, number_of
+from babelmill.core import escape
+from babelmill.core.words import first_line
+
+log = logging.getLogger("babelmill")
+
+TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp")
+LONGEST = 40  # characters of a file's name in that of its temporary file
+LOCK = ".lock"  # in a temporary folder
+
+UMASK = os.umask(0)  # read once: os.umask is process-wide, and changing it briefly would race with other threads
+os.umask(UMASK)
 
 
 class UserError(Exception):
@@ -27,82 +40,84 @@ class UserError(Exception):
 UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from damaged or old results
 
 
+def trouble(error: BaseException) -> str | None:
+    """Return one line for an error of the machine (files, memory, GPU); None for an error that is our bug."""
+    if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, of a GPU
+        return "the GPU has not enough memory; see docs/troubleshooting.md"
+    if isinstance(error, MemoryError):
+        return "not enough memory; free some, or give the job more (on SLURM: mem_mb in the profile)"
+    if isinstance(error, OSError) and error.strerror:
+        path = error.filename2 or error.filename  # of a copy, the first is the source
+        return error.strerror if path is None else f"{path}: {error.strerror}"
+    return first_line(error) if "(os error " in str(error) else None  # of a library in Rust
+
+
 def not_found(path: str | Path, what: str = "file") -> str:
     """Return `no such file` (or `folder`), with the folder in which a relative path begins."""
     where = "" if os.path.isabs(path) else f" (relative to {escape.line(os.getcwd())})"
     return f"no such {what}{where}"
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def lock(file: IO[Any], wait: bool = True) -> bool:
+    """Lock an open file until it is closed. Return whether it is locked; False if another process has locked it.
 
-
-SMALL = 1 << 14  # bytes
-UMASK = _umask()  # read once: os.umask is process-wide, and changing it briefly would race with other threads
-
-
-def flush(descriptor: int) -> None:
-    """Write a file or folder to the disk, if its file system can do that: some cannot, for folders."""
+    On a file system without locks, nobody can have locked it, and this returns True.
+    """
     try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-            raise
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        flush(descriptor)
-    finally:
-        os.close(descriptor)
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @contextlib.contextmanager
-def writing(path: Path, written: Path | None = None) -> Iterator[None]:
-    """Turn an error of the file system into a UserError with the path; on a full disk also with the bytes written."""
+def writing(path: Path) -> Iterator[None]:
+    """Name the file in an error of the file system that names none, such as that of a full disk."""
     try:
         yield
-    except Exception as error:
-        number = number_of(error)
-        name = error.filename if isinstance(error, OSError) else None
-        elsewhere = written is not None and not os.path.abspath(name or path).startswith(os.path.abspath(path.parent))
-        if number not in REFUSALS or number in (errno.ENOENT, errno.ENOMEM, errno.EAGAIN) or elsewhere:
+    except OSError as error:
+        if type(error) is not OSError or error.filename is not None:  # of a network, or of another file
             raise
-        size = ""
-        if number in FULL and written is not None:
-            files = [written] if written.is_file() else list(written.rglob("*"))
-            size = f" (after {sum(file.stat().st_size for file in files if file.is_file()):,} bytes)"
-        raise UserError(located(REFUSALS[number], f" while writing {path}{size}")) from error
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; rename it to `path` when the block succeeds, remove it when it fails.
 
-    An error of the file system that the user can fix becomes a UserError that names the path. With `durable=False`
-    nothing is flushed to disk. This is much faster, and right for files that are made again after a crash.
+    With `durable=False` nothing is flushed to disk. This is much faster, and right for files that are made again after
+    a crash.
     """
     path = Path(path)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=writers.prefix(path), dir=path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:LONGEST]}.", suffix=".tmp", dir=path.parent)
     try:
-        with writing(path, Path(name)):
-            with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
-                yield file
-                file.flush()
-                if durable:
-                    flush(file.fileno())
+        with writing(path), open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
+            lock(file, wait=False)
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(descriptor)
             os.chmod(name, 0o666 & ~UMASK)
             os.replace(name, path)
-            if durable:
-                _flush_folder(path.parent)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+
+
+@contextlib.contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `path`, and remove it at the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:LONGEST]}.", suffix=".tmp", dir=path.parent))
+    try:
+        with open(folder / LOCK, "w") as file:
+            lock(file, wait=False)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -112,20 +127,23 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     The caller must flush the files inside to disk: use `atomic_write`, `write_json` and `copy_file`.
     """
     path = Path(path)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=writers.prefix(path), dir=path.parent))
-    try:
-        with writing(path, folder):
-            yield folder
-            os.chmod(folder, 0o777 & ~UMASK)
-            _flush_folder(folder)
-            if path.exists():
-                shutil.rmtree(path)
-            os.rename(folder, path)
-            _flush_folder(path.parent)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with temporary_folder(path) as around:
+        folder = around / path.name
+        folder.mkdir()
+        yield folder
+        if path.exists():
+            shutil.rmtree(path)
+        os.rename(folder, path)
+
+
+def remove_leftovers(folders: Iterable[Path], deep: bool = False) -> None:
+    """Delete what killed processes left directly in the folders; with `deep`, also in those inside."""
+    for path in sorted(path for folder in folders for path in folder.glob("**/.*.tmp" if deep else ".*.tmp")):
+        if TEMPORARY.fullmatch(path.name):
+            with contextlib.suppress(OSError), open(path / LOCK if path.is_dir() else path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # an OSError: another process writes it
+                log.info("deleting %s, which a process that was killed left", path)
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def copy_file(source: str | Path, target: str | Path) -> None:
@@ -174,19 +192,25 @@ def read_text(path: str | Path) -> str:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def read_json(path: str | Path) -> Any:
-    """Read a JSON file; raise a UserError that names it if it is missing or damaged."""
+def read_json(path: str | Path, where: object = None) -> Any:
+    """Read a JSON file; raise a UserError, which begins with `where` or the path, if it is missing or damaged."""
     try:
         return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:  # also an integer of thousands of digits, and thousands of brackets
-        raise UserError(f"{path}: not valid JSON ({error}); if the workflow made it, delete it and run again") from None
+        raise UserError(
+            f"{where or path}: not valid JSON ({error}); if the workflow made it, delete it and run again"
+        ) from None
+
+
+def read_object(path: str | Path, where: object = None) -> dict[str, Any]:
+    """Read a JSON file that must hold keys and values; see `read_json`."""
+    found = read_json(path, where)
+    if not isinstance(found, dict):
+        raise UserError(f"{where or path}: keys and values are expected, {{...}}")
+    return found
 
 
 def sha256(path: str | Path) -> str:
     """Return the sha256 of a file's content, in hexadecimal."""
     with open(path, "rb") as file:
-        start = file.read(SMALL)  # `file_digest` first clears a buffer of 256 KB, even for a small file
-        if len(start) < SMALL:
-            return hashlib.sha256(start).hexdigest()
-        file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,24 +1,73 @@
-"""Find the local text files that a glob matches, and compute a digest of their content; read only changed files.
+"""Find the local files that a glob matches, and compute hashes of their content; read only changed files.
 
 What is made of files depends on their content, not on their times. So nothing runs again after `touch`, `cp -r` or a
 fresh clone, and an edit that keeps a file's size and time is noticed. Reading ten thousand files at every dry run would
-take minutes. So `results/known_hashes.json` keeps the hash of each file (see `known_hashes.py`), and unchanged files are
-not read.
+take minutes. So `results/known_hashes.json` keeps the hash of each file, with its size, modification time, change time
+and inode: if all four are the same, the file is not read.
 """
 
+import contextlib
+import glob
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from babelmill.core import known_hashes
+from babelmill.core import bars
 from babelmill.core.escape import line
-from babelmill.core.files import UserError, not_found
+from babelmill.core.files import UNREADABLE, UserError, not_found, read_json, sha256, write_json
 from babelmill.core.formats import format_of
-from babelmill.core.globs import expand_glob
 
 HASHES = Path("results/known_hashes.json")
+QUIET = 10.0  # seconds between messages of progress
+LARGE = 1 << 30  # bytes; a message names a file of at least this size before it is read
+STARS = re.compile(r"(?:^|(?<=/))\*\*(?:/|$)")
+
+
+def expand_glob(pattern: str) -> list[str]:
+    """Return the files that a glob matches, sorted, each real file once; `**` crosses folders.
+
+    `glob` of the standard library follows a link to a folder above again and again: two of them make 2^40 paths.
+    """
+    return distinct(str(PurePosixPath(path)) for path in _matches(str(PurePosixPath(pattern))) if os.path.isfile(path))
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    before, *after = STARS.split(pattern, maxsplit=1)
+    if not after:
+        yield from glob.iglob(pattern)
+        return
+    for top in glob.iglob(before) if before else ["."]:
+        for folder in _folders(top):
+            yield from _matches(os.path.join(glob.escape(folder), after[0] or "*"))
+
+
+def _folders(top: str) -> Iterator[str]:
+    """Yield a folder and all folders below it, each real folder once."""
+
+    def refuse(error: OSError) -> None:
+        raise UserError(f"{error.filename}: cannot be read: {error.strerror}")
+
+    seen = {os.path.realpath(top)}
+    for folder, inner, _ in os.walk(top, followlinks=True, onerror=refuse):
+        yield folder
+        for name in sorted(inner):
+            real = os.path.realpath(os.path.join(folder, name))
+            if name.startswith(".") or real in seen:
+                inner.remove(name)
+            seen.add(real)
+        inner.sort()
+
+
+def distinct(paths: Iterable[str]) -> list[str]:
+    """Return each real file once, sorted. Of several paths to a file, keep the one with the fewest folders."""
+    found: dict[str, str] = {}
+    for path in sorted(set(paths), key=lambda path: (path.count("/"), path)):
+        found.setdefault(os.path.realpath(path), path)
+    return sorted(found.values())
 
 
 def files_of(pattern: str, label: str, file_format: str | None = None) -> list[str]:
@@ -42,11 +91,6 @@ def files_of(pattern: str, label: str, file_format: str | None = None) -> list[s
     return paths
 
 
-def hashes(paths: Iterable[str]) -> dict[str, str]:
-    """Return {path: sha256} of local files; files that have not changed since they were last hashed are not read."""
-    return known_hashes.hashes(paths, HASHES)
-
-
 def snapshot(
     patterns: Mapping[str, str], what: str = "corpus", file_format: str | None = None
 ) -> dict[str, dict[str, Any]]:
@@ -64,6 +108,35 @@ def snapshot(
 def of_files(paths: list[str]) -> dict[str, Any]:
     """Return the entry of a glob in `snapshot` that matches some files."""
     content = hashes(paths)
-    listing = "".join(f"{path}\0{content[path]}\n" for path in paths)
-    digest = hashlib.sha256(listing.encode()).hexdigest()
+    listing = b"".join(b"%s\0%s\n" % (os.fsencode(path), content[path].encode()) for path in paths)
+    digest = hashlib.sha256(listing).hexdigest()
     return {"files": len(paths), "bytes": sum(os.path.getsize(path) for path in paths), "sha256": digest}
+
+
+def identity(path: str | Path) -> list[int]:
+    """Return size, modification time, change time and inode of a file: an edit changes at least one of them."""
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def hashes(paths: Iterable[str], store: Path = HASHES) -> dict[str, str]:
+    """Return {path: sha256} of files, and keep it in `store`; files that have not changed since are not read."""
+    try:
+        known = {path: {"identity": old["identity"], "sha256": old["sha256"]} for path, old in read_json(store).items()}
+    except (*UNREADABLE, AttributeError):  # it is missing or damaged
+        known = {}
+    entries, spoken = {}, time.monotonic()
+    names = {os.fsencode(path).decode("utf-8", "replace"): path for path in paths}  # in any locale
+    for number, (name, path) in enumerate(names.items(), 1):
+        now = identity(path)
+        if name in known and known[name]["identity"] == now:
+            entries[name] = known[name]
+            continue
+        if now[0] >= LARGE or time.monotonic() - spoken > QUIET:
+            bars.say(f"hashing {line(path)} ({now[0] / 1e9:.1f} GB), file {number}")
+            spoken = time.monotonic()
+        entries[name] = {"identity": now, "sha256": sha256(path)}
+    if any(known.get(name) != entry for name, entry in entries.items()):
+        with contextlib.suppress(OSError, UserError):  # the folder is read-only: the next call hashes again
+            write_json(store, {name: each for name, each in (known | entries).items() if os.path.exists(name.encode())})
+    return {names[name]: entry["sha256"] for name, entry in entries.items()}

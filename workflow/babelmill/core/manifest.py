@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from babelmill import __version__
-from babelmill.core import known_hashes, modules
+from babelmill.core import local_sources, modules
 from babelmill.core.files import UserError, read_json, sha256, write_json
 
 log = logging.getLogger("babelmill")
 
 NAME = "manifest.json"
-HASHES = "known_hashes.json"  # in a folder whose large files are read repeatedly, see `known_hashes.py`
+HASHES = "known_hashes.json"  # in a folder whose large files are read repeatedly, see `local_sources.py`
 
 
 class StageSettings(Protocol):
@@ -172,10 +172,10 @@ def verify(folder: str | Path, *names: str, remember: bool = False, within: str 
 def _content(folder: Path, paths: Iterable[Path], remember: bool) -> dict[Path, str]:
     """Return {path: sha256}; `remember`: see `verify`."""
     paths = list(paths)
-    if (size := sum(path.stat().st_size for path in paths)) >= known_hashes.LARGE:
+    if (size := sum(path.stat().st_size for path in paths)) >= local_sources.LARGE:
         log.info("checking %.1f GB of %s", size / 1e9, folder)
-    large = [path.as_posix() for path in paths if remember and path.stat().st_size >= known_hashes.LARGE]
-    known = known_hashes.hashes(large, folder / HASHES) if large else {}
+    large = [path.as_posix() for path in paths if remember and path.stat().st_size >= local_sources.LARGE]
+    known = local_sources.hashes(large, folder / HASHES) if large else {}
     return {path: known.get(path.as_posix()) or sha256(path) for path in paths}
 
 

@@ -8,25 +8,24 @@ with `python -m babelmill.<stage> SETTINGS`.
 
 import argparse
 import contextlib
-import errno
 import io
 import logging
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TextIO, TypeVar
 
-from babelmill.core import bars, escape, writers
-from babelmill.core.files import UserError
-from babelmill.core.trouble import BUG, FULL, NO_MEMORY_LEFT, number_of, trouble
+from babelmill.core import bars, escape
+from babelmill.core.files import UserError, remove_leftovers, trouble
 
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
 CLOCK = "%H:%M:%S"
+
+BUG = "error: unexpected; this is a bug in Babelmill, please report it with this text"
 
 log = logging.getLogger("babelmill")
 
@@ -42,15 +41,8 @@ def utf8(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{escape.line(text)}: is not UTF-8 text") from None
 
 
-def write_if_no_memory(descriptor: int) -> None:
-    """Say that there is no memory, if the present error means that, without taking any."""
-    if isinstance(sys.exc_info()[1], MemoryError):
-        with contextlib.suppress(OSError, MemoryError):
-            os.write(descriptor, NO_MEMORY_LEFT)
-
-
 class TerminalHandler(logging.StreamHandler[TextIO]):
-    """Standard error. What cannot be written there is lost, except that memory is short."""
+    """Standard error. What cannot be written there is lost."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Leave out progress that this process draws as a bar."""
@@ -63,10 +55,6 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
         except Exception:
             self.handleError(record)
 
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Write the message that is ready, if memory is short for this one."""
-        write_if_no_memory(2)
-
 
 class LogFile(logging.FileHandler):
     """The log of a stage. If it cannot be written (on a full disk), `lost` says so, and the stage goes on."""
@@ -74,10 +62,8 @@ class LogFile(logging.FileHandler):
     lost = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Note that a message could not be written. If memory is short for it, write the one that is ready."""
+        """Note that a message could not be written."""
         self.lost = True
-        if self.stream:
-            write_if_no_memory(self.stream.fileno())
 
     def close(self) -> None:
         """Close the file, which writes what is left."""
@@ -149,14 +135,6 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
 
 
-def places(error: Exception, job: "Job[Any]") -> str:
-    """Return where a file had no room, if the error does not name it; "" for other errors."""
-    named = isinstance(error, OSError) and error.filename is not None
-    if named or number_of(error) not in (*FULL, errno.EFBIG):
-        return ""
-    return f" (where results go, {job.out}, or temporary files, {os.environ.get('TMPDIR', '/tmp')})"
-
-
 @dataclass(frozen=True)
 class Job(Generic[S]):
     """A job of a stage: its settings file, and the resources that stand beside it on the command line."""
@@ -216,10 +194,8 @@ def run(function: Callable[[Job[S]], int | None], job: Job[S], writes_log: bool 
     bars.shown_name = f"{job.name}  "
     try:
         configure_logging(Path("logs", stage, f"{job.name}.log") if writes_log else None, f"{stage:<10}  {job.name:<8}")
-        kept = [job.unfinished, Path("results/checkpoints", job.name)]
-        for path in [*writers.leftovers([job.out, job.out.parent]), *writers.leftovers(kept, deep=True)]:
-            log.info("deleting %s, which a process that was killed left", path)
-            writers.remove(path)
+        remove_leftovers([job.out, job.out.parent])
+        remove_leftovers([job.unfinished, Path("results/checkpoints", job.name)], deep=True)
         return function(job) or 0
     except UserError as error:
         log.error("error: %s", error)
@@ -228,8 +204,7 @@ def run(function: Callable[[Job[S]], int | None], job: Job[S], writes_log: bool 
         return 130
     except Exception as error:
         if problem := trouble(error):
-            traceback.clear_frames(error.__traceback__)  # if memory ran out, the message needs some of what they hold
-            log.error("error: %s%s", problem, places(error, job))
+            log.error("error: %s", problem)
         else:
             log.exception(BUG)
     return 1

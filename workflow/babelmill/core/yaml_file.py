@@ -1,171 +1,98 @@
-"""Read YAML that people write, and refuse what they cannot mean.
+"""Read YAML that people write: the configuration, and the front matter of cards.
 
-The YAML library keeps the rules of YAML 1.1, which lose settings silently. Here,
-
-* a key that appears twice is an error (the library keeps the last one: with `train: {max_steps: 30}` at the top of a
-  file and `train: {epochs: 3}` at its end, the run has no `max_steps`);
-* `no`, `off`, `yes`, `on` and dates are text, as in YAML 1.2 (where a key says yes or no, they still mean this): the
-  language `no` is not False;
-* a number that YAML 1.1 and 1.2 read differently is an error: 010 is 8 or 10, and 1:30 is 90 or a text;
-* `<<`, which includes another mapping, is an error if keys get lost: it replaces sections as a whole.
+The YAML library keeps the rules of YAML 1.1, which lose settings silently. Here, a key that appears twice is an error
+(the library keeps the last one), and words are read as in YAML 1.2: `no`, `off`, dates, 010 and 1:30 are text, not
+False, 8 or 90. Where a key says yes or no, `no` and `off` still mean this.
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from babelmill.core.escape import some
+from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_text
 
 Fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one written in C is ten times faster
+AsText = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+FRONT = re.compile(r"\A\ufeff?\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)  # as the Hub finds it
 TAG = "tag:yaml.org,2002:"
-WORDS = re.compile(r"yes|no|on|off", re.IGNORECASE)
-DISPUTED = re.compile(r"[-+]?0[0-9]+|0o[0-7]+")  # not a number in 1.1, or an octal one there and a decimal one in 1.2
-IN_OLD_FORM = re.compile(r"[-+]?0b|.*[_:]")  # of what YAML 1.1 reads as a number
-LONGEST = 300  # characters of a number: the largest one that is not infinite has 309 digits
+DEPTH = 100  # of lists and mappings in each other: the reader in C has no limit, and would crash
+MERGE = f"{TAG}merge"
+FORMS = {
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "int": "[-+]?(0|[1-9][0-9]*)",
+    "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    "null": "~|null|Null|NULL|",
+    "merge": "<<",
+}
 
 
 class Loader(Fast):  # pyright: ignore[reportGeneralTypeIssues]
-    """Reads booleans and dates as YAML 1.2 does: only `true` and `false` are booleans, and a date is text."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012
-        first: [
-            (tag, form)
-            for tag, form in resolvers
-            if tag not in (f"{TAG}timestamp", f"{TAG}value") and (tag != f"{TAG}bool" or first in "tTfF")
-        ]
-        for first, resolvers in Fast.yaml_implicit_resolvers.items()
-    }
-
-
-class TextLoader(Loader):
-    """Reads everything as text, as it stands there: the names `no`, `010` and `1.10`."""
+    """Reads words without quotes as YAML 1.2 does."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012
 
 
-def parse(text: str, where: str | Path, is_profile: bool = False) -> Any:
-    """Return the value of a YAML text; `where` begins errors.
+for name, form in FORMS.items():
+    Loader.add_implicit_resolver(f"{TAG}{name}", re.compile(f"(?:{form})$"), None)
 
-    `is_profile`: whether it is a profile of Snakemake. Of that, only the section `config` is ours. Snakemake reads it,
-    too, and for Snakemake `no` is False. A UserError says what is wrong with the text.
+
+def parse(text: str, where: object, as_text: bool = False) -> Any:
+    """Return the value of a YAML text. `as_text` keeps numbers and all other words as the text that stands there.
+
+    A UserError, which begins with `where`, says what is wrong with the text.
     """
     try:
-        loader = Loader(text)
+        depth = 0
+        for event in yaml.parse(text, Fast):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEPTH:
+                raise ValueError(f"nested more than {DEPTH} levels deep")
+        loader = (AsText if as_text else Loader)(text)
         try:
             node = loader.get_single_node()
-            for problem in problems(loader, node, is_profile):
-                raise UserError(f"{where}: {problem}")
+            refuse_repeated_keys(node)
             return None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number of more than 4,300 digits
         problem = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
-        mark = getattr(error, "problem_mark", None)
-        hint = "; this is a tab: indent with spaces" if mark and text[mark.index :].startswith("\t") else ""
-        raise UserError(f"{where}: not valid YAML: {problem}{hint}") from None
+        raise UserError(f"{where}: not valid YAML: {line(problem, 300)}") from None
 
 
-def problems(loader: Any, node: yaml.Node | None, is_profile: bool) -> Iterator[str]:
-    """Yield what is wrong with a text: keys that appear twice, numbers and words, and what `<<` loses."""
-    for key, first, second in repeated(loader, node, (), set()):
-        lines = " and ".join(f"line {line}" for line in sorted({first, second}))
-        yield f"the key {key} appears twice, in {lines}, and the first would be lost: write both under one"
-    for path, inner in inside(node, (), set()):
-        if is_profile and path[:1] != ("config",):
+def refuse_repeated_keys(node: yaml.Node | None) -> None:
+    """Raise a ValueError if a mapping in `node` has a key twice. An alias (`*name`) repeats a node, and no keys."""
+    seen, waiting = set(), [node]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
             continue
-        if isinstance(inner, yaml.ScalarNode) and not inner.style:  # not in quotes
-            yield from disputed(inner, words_allowed=not is_profile)
-        if isinstance(inner, yaml.MappingNode):
-            yield from lost(inner, path)
-
-
-def repeated(
-    loader: Any, node: yaml.Node | None, path: tuple[str, ...], seen: set[int]
-) -> Iterator[tuple[str, int, int]]:
-    """Yield (dotted key, first line, second line) for each key that a mapping in `node` has twice.
-
-    `path`, `seen`: see `inside`.
-    """
-    for around, inner in inside(node, path, seen):
-        lines: dict[Any, int] = {}
-        for key, _ in inner.value if isinstance(inner, yaml.MappingNode) else ():
-            if isinstance(key, yaml.ScalarNode) and key.tag != f"{TAG}merge":
-                name, line = loader.construct_object(key), key.start_mark.line + 1
+        seen.add(id(node))
+        lines: dict[tuple[str, str], int] = {}
+        for item in node.value:
+            key, value = item if isinstance(item, tuple) else (None, item)
+            waiting.append(value)
+            if isinstance(key, yaml.ScalarNode) and key.tag != MERGE:
+                name, here = (key.tag, key.value), key.start_mark.line + 1
                 if name in lines:
-                    yield ".".join((*around, key.value)), lines[name], line
-                lines[name] = line
+                    raise ValueError(f"the key {key.value} appears twice, in lines {lines[name]} and {here}")
+                lines[name] = here
 
 
-def inside(
-    node: yaml.Node | None, path: tuple[str, ...], seen: set[int]
-) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
-    """Yield a node and all nodes in it, keys too, each with the keys around it, which begin with `path`.
-
-    `seen` holds the ids of the nodes visited so far, since an alias (`*name`) repeats a node.
-    """
-    if node is None or id(node) in seen:
-        return
-    seen.add(id(node))
-    yield path, node
-    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
-        yield from inside(item, path, seen)
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        if isinstance(key, yaml.ScalarNode) and key.tag != f"{TAG}merge":
-            yield from inside(key, path, seen)
-            yield from inside(value, (*path, key.value), seen)
-
-
-def disputed(node: yaml.ScalarNode, words_allowed: bool) -> Iterator[str]:
-    """Yield what is wrong with a number or word without quotes that readers of YAML do not agree on."""
-    written, line = node.value, node.start_mark.line + 1
-    is_number = node.tag in (f"{TAG}int", f"{TAG}float")
-    if DISPUTED.fullmatch(written) or (is_number and IN_OLD_FORM.match(written)):
-        yield (
-            f"line {line}: {written} is one number in YAML 1.1 and another, or a text, in YAML 1.2: write a number in"
-            f' plain digits, without zeros before it, _ and :, or a text in quotes: "{written}"'
-        )
-    if is_number and len(written) > LONGEST:
-        yield f"line {line}: a number of {len(written):,} characters; no key takes one of more than {LONGEST}"
-    if not words_allowed and WORDS.fullmatch(written):
-        yield (
-            f"line {line}: Snakemake reads {written} as a boolean: write true or false, or the word in quotes:"
-            f' "{written}"'
-        )
-
-
-def pairs(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
-    """Yield keys and values of a mapping: its own, then those that `<<` includes."""
-    included: list[yaml.Node] = []
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
-        if key.tag == f"{TAG}merge":
-            included += value.value if isinstance(value, yaml.SequenceNode) else [value]
-        elif isinstance(key, yaml.ScalarNode):
-            yield key.value, value
-    for each in included:
-        yield from pairs(each)
-
-
-def lost(node: yaml.MappingNode, path: tuple[str, ...]) -> Iterator[str]:
-    """Yield the sections of a mapping whose keys get lost, since `<<` includes only sections that are not there."""
-    first: dict[str, yaml.Node] = {}
-    for key, value in pairs(node):
-        kept = first.setdefault(key, value)
-        missing = {name for name, _ in pairs(value)} - {name for name, _ in pairs(kept)}
-        if missing and isinstance(kept, yaml.MappingNode):
-            yield (
-                f"line {kept.start_mark.line + 1}: {'.'.join((*path, key))} replaces the section of the same name that"
-                f" << includes, and loses its keys {some(sorted(missing))}: write them here, too (a model inherits"
-                " key by key with `like: MODEL`)"
-            )
-
-
-def read_yaml(path: str | Path, is_profile: bool = False) -> dict[str, Any]:
-    """Read a configuration file; an empty file gives an empty mapping. For `is_profile`, see `parse`."""
-    values = parse(read_text(path), path, is_profile)
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read a configuration file; an empty file gives an empty mapping."""
+    values = parse(read_text(path), path)
     if values is not None and not isinstance(values, dict):
         raise UserError(f"{path}: a mapping of keys to values is expected")
+    return values or {}
+
+
+def front_matter(card: Path, where: object, as_text: bool = False) -> dict[str, Any]:
+    """Return the values between two lines `---` at the beginning of a card; raise a UserError if it cannot be read."""
+    found = FRONT.match(read_text(card))
+    values = parse(found[1], where, as_text) if found else None
+    if values is not None and not isinstance(values, dict):
+        raise UserError(f"{where}: not keys and values")
     return values or {}

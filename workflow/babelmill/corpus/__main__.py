@@ -2,7 +2,7 @@
 
     python -m babelmill.corpus results/settings/corpus/eng-4cba5fd9a7.json --threads 2
 
-The stage reads local files (`corpus.files`, `corpus.builtin`), or with `--download` the files of that stage. It writes
+The stage reads local files (`corpus.files`, `corpus.builtin`), or the files of the stage `download`. It writes
 `train.parquet`, `validation.parquet` and `manifest.json`. Both tables have the column `text` and the metadata columns
 of `record_batches.METADATA`; if `corpus.prompt_column` is set, also `prompt`; if `corpus.label_columns` is set, also
 `context`, `labels` and `origin`. The manifest says how much was read, how much was dropped, and why. The stage makes
@@ -28,10 +28,9 @@ import pyarrow as pa
 
 from babelmill.config import identifiers, schema
 from babelmill.config.inputs import UNCOUNTED_STEPS
-from babelmill.core import escape, known_hashes, local_sources, manifest, stage_entry
+from babelmill.core import escape, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256
 from babelmill.core.formats import split_name
-from babelmill.core.globs import distinct
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import and_words, plural
 from babelmill.corpus import builtin
@@ -102,7 +101,7 @@ def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
 
 def each_real_file_once(paths: list[Path]) -> list[Path]:
     """Return one path for each real file: several globs may reach the same file through links."""
-    return [Path(path) for path in distinct(map(str, paths))]
+    return [Path(path) for path in local_sources.distinct(map(str, paths))]
 
 
 def sampler_of(settings: CorpusStage) -> Sampler | None:
@@ -247,7 +246,7 @@ def run(job: Job[CorpusStage]) -> None:
     download = settings.folders("download")
     tally, sampler = Tally(settings.corpus.on_error), sampler_of(settings)
     sources = inputs(settings.corpus, next(iter(download), None))
-    local = Sources(sources.local, settings.sources)
+    local = Sources(sources.local, settings)
     reading, content = reading_of(settings, sources, out)
     corpus = reading.corpus
     share = 0.0 if sources.validation else corpus.validation_share
@@ -383,19 +382,20 @@ def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -
 class Sources:
     """The local files. `listing` says that they are those of the settings, and that none changed while it was read."""
 
-    def __init__(self, paths: list[Path], asked: dict[str, Any]) -> None:
-        """Look at the files before they are read; `asked`: what the settings say about them (`local_sources.snapshot`)."""
-        self._asked = {pattern: entry for pattern, entry in asked.items() if isinstance(entry, dict)}
-        self._identities = {path.as_posix(): known_hashes.identity(path) for path in paths}
+    def __init__(self, paths: list[Path], settings: CorpusStage) -> None:
+        """Look at the files before they are read; the settings say what they were (`local_sources.snapshot`)."""
+        self._asked = {pattern: entry for pattern, entry in settings.sources.items() if isinstance(entry, dict)}
+        self._format = settings.corpus.format
+        self._identities = {path.as_posix(): local_sources.identity(path) for path in paths}
 
     def listing(self) -> list[dict[str, Any]]:
         """Return path, bytes and sha256 of each file; raise a UserError if one changed since it was first read."""
         content = local_sources.hashes(sorted(self._identities))
         for path, before in self._identities.items():
-            if known_hashes.identity(path) != before:
+            if local_sources.identity(path) != before:
                 raise UserError(f"{path} changed while the stage read it; run the workflow again")
         for pattern, entry in self._asked.items():
-            if local_sources.snapshot({pattern: "corpus"})[pattern] != entry:
+            if local_sources.snapshot({pattern: "corpus"}, file_format=self._format)[pattern] != entry:
                 raise UserError(f"{pattern}: the files changed since the settings were written; run the workflow again")
         return [{"path": path, "bytes": self._identities[path][0], "sha256": content[path]} for path in content]
 

@@ -33,15 +33,17 @@ class Decontamination:
 
 
 def decontamination(folders: list[Path]) -> Decontamination:
-    """Return what no document may hold; `folders`: results/suites/{suite}/{language}."""
-    texts, ends = [], []
+    """Return what no document may hold; `folders`: results of the stage `suite`."""
+    texts, ends, suites = [], [], []
     for folder in folders:
-        (name,) = manifest.verify(folder)["files"]
+        about = manifest.verify(folder)
+        suites.append(about["settings"]["suite"])
+        (name,) = about["files"]
         items = pq.ParquetFile(folder / name).read()
         pairs = "good" in items.column_names
         texts += zip(items["good"].to_pylist(), items["bad"].to_pylist(), strict=True) if pairs else texts_of(items)
         ends.append(len(texts))
-    return Decontamination(sought(texts), [folder.parent.name for folder in folders], np.array(ends))
+    return Decontamination(sought(texts), suites, np.array(ends))
 
 
 def without_items(batch: pa.RecordBatch, asked: Decontamination, tally: Tally) -> tuple[np.ndarray, list[str]]:

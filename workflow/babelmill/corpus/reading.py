@@ -91,9 +91,7 @@ class SourceFile:
         """Raise a UserError if the user asks for prompts or labels, since plain text has no columns for them."""
         for key in ("prompt_column", "label_columns"):
             if getattr(self.corpus, key):
-                raise UserError(
-                    f"{self.path}: plain text has no columns, so it cannot have corpus.{key}; {schema.TABLES[key]}"
-                )
+                raise UserError(f"{self.path}: plain text has no columns, so it cannot have corpus.{key}")
 
     def bad_document(self, reason: Reason, where: str, problem: str) -> None:
         """Report a document that cannot be read; see `Tally.bad_document`."""

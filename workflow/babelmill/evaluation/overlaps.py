@@ -34,14 +34,12 @@ def lines_of_suite(folder: Path) -> list[str]:
     """
     if not (path := overlap_of(folder)):
         return []
-    overlap = read_json(path)
+    overlap, suite = read_json(path), manifest.read(folder)["settings"]["suite"]
     if not overlap["looked_in"]:
-        return [f"{folder.name}: {in_training_text(overlap, '')}"]
+        return [f"{suite}: {in_training_text(overlap, '')}"]
     found = {code for code, about in overlap["languages"].items() if about["found"] or overlap["not_looked_in"]}
     several = len(overlap["languages"]) > 1
-    return [
-        f"{folder.name}{f', {code}' if several else ''}: {in_training_text(overlap, code)}" for code in sorted(found)
-    ]
+    return [f"{suite}{f', {code}' if several else ''}: {in_training_text(overlap, code)}" for code in sorted(found)]
 
 
 def in_training_text(overlap: dict[str, Any], code: str) -> str:

@@ -16,7 +16,7 @@ from babelmill.reporting.table import TUNED, ScoreRow, head, rows_of, snapshots_
 
 UNCOMPARED = ("unigram",)  # metrics of the text, not of a model
 # Keys whose values need no words before them.
-ALONE = ("train.optimizer", "train.objective", "model.architecture", "model.config.model_type", "preset", "recipe")
+ALONE = ("train.optimizer", "train.objective", "model.architecture", "model.config.model_type", "preset")
 VAGUE = ("type", "model", "source")  # endings of keys that say too little without the word before them
 NAMES = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon", "gpt_bert": "GPT-BERT", "norbert4": "NorBERT4"}
 BASE = "base"  # a cell in which nothing varies

@@ -5,6 +5,7 @@ A repository may declare *configurations*, each with its data files by split, in
 `datasets`: where a file has the word `train`, all other files are no training text.
 """
 
+import fnmatch
 import hashlib
 import logging
 import re
@@ -13,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from babelmill.core import outside
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.formats import FORMATS, split_name
-from babelmill.core.globs import matches
+from babelmill.core.yaml_file import front_matter
 
 # If a dataset has several formats, the first of these is taken: the others are usually the same data again, or no data
 # at all (requirements.txt).
@@ -56,7 +56,7 @@ def configurations(card: Path | None, where: str) -> dict[str, dict[str, list[st
     """
     try:
         # All is text: the configurations `no`, `010` and `1.10` have these names, and are not False, 8 and 1.1.
-        front = outside.front_matter(card, f"{where}: README.md", as_text=True) if card else {}
+        front = front_matter(card, f"{where}: README.md", as_text=True) if card else {}
         declared = front.get("configs")
     except UserError as error:
         log.warning("%s; its configurations are not known, and names of files tell the splits", error)
@@ -79,6 +79,23 @@ def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
             return {}
         globs.setdefault(split, []).extend(f"{folder}/{path}" if folder else str(path) for path in paths)
     return globs
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Return whether a path matches a glob, part by part: `*` stays within a folder, `**` crosses folders.
+
+    The time grows with the number of parts of both: a card may contain many `**`.
+    """
+    names = PurePosixPath(path).parts
+    fitting = {0}  # how many of the names the parts so far can stand for
+    for part in PurePosixPath(pattern).parts:
+        if part == "**":
+            fitting = set(range(min(fitting), len(names) + 1))
+        else:
+            fitting = {n + 1 for n in fitting if n < len(names) and fnmatch.fnmatchcase(names[n], part)}
+        if not fitting:
+            return False
+    return len(names) in fitting
 
 
 def matching(names: Iterable[str], globs: list[str]) -> list[str]:

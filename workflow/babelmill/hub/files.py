@@ -14,9 +14,9 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub.utils import tqdm
 
-from babelmill.core import outside
 from babelmill.core.escape import line, some
-from babelmill.core.files import UserError, sha256
+from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.yaml_file import front_matter
 from babelmill.hub import revisions
 from babelmill.hub.client import explained, git_oid, patiently
 from babelmill.hub.sources import COMMIT, Use, explanation, resolve
@@ -53,7 +53,7 @@ class Files:
         return found
 
     def json(self, name: str) -> Any:
-        return outside.read_json(self.get([name])[name], f"{self.where}: {name}")
+        return read_json(self.get([name])[name], f"{self.where}: {name}")
 
     def some(self, *names: str) -> dict[str, Path]:
         """Fetch those of the files that exist; return {name: path}."""
@@ -202,7 +202,7 @@ def intact(path: Path) -> bool:
 def licence_of(card: Path | None) -> str | None:
     """Return the licence that a repository's card names; None if the card names no licence, or several."""
     try:
-        known = outside.front_matter(card, "README.md") if card else {}
+        known = front_matter(card, "README.md") if card else {}
     except UserError:  # a card that cannot be read must not stop the run
         return None
     found = known.get("license_name") or known.get("license")

@@ -10,7 +10,7 @@ import huggingface_hub
 from huggingface_hub import ModelInfo, constants, errors
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, httpx
 
-from babelmill.core.files import REFUSALS, UserError, located
+from babelmill.core.files import UserError
 from babelmill.hub.client import QUICK, asked_to_wait, commit_of, explained, one_line, patiently
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -137,8 +137,8 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
             )
         case errors.HFValidationError():
             return f"{use.key} = {repository!r} is not the name of a repository: {one_line(error)}"
-        case OSError() if what := REFUSALS.get(error.errno or 0):
-            return located(what, f" while downloading {where} to {cache}")
+        case OSError() if error.strerror:
+            return f"{where} cannot be written to {cache}: {error.strerror}"
         case OSError() if "Consistency check failed" in str(error):
             return f"{where} sent less data than it announced, in all attempts; try later, or use another network"
     return None

@@ -109,7 +109,9 @@ def labels_of(folder: Path) -> dict[str, Any]:
     if not isinstance(labels, dict) or "codes" not in labels:
         raise UserError(f"{folder} is not a label model (train.objective: labels), so it cannot predict codes")
     if "auto_map" not in config:
-        raise UserError(f"{folder} is a result of training, which is not converted; name converted/{folder.name}")
+        raise UserError(
+            f"{folder} is a result of training, which is not converted; name a folder such as converted/occ"
+        )
     return labels
 
 

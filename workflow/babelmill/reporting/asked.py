@@ -6,7 +6,7 @@ from typing import Any
 from babelmill import __version__
 from babelmill.config.layers import DEFAULTS, PRESETS
 from babelmill.config.resolve import Configuration
-from babelmill.config.submissions import backend_of, read_rules
+from babelmill.config.submissions import backend_of, rules_of_model
 from babelmill.config.suites import baselines_of, code_in_suite, suites_of_model
 from babelmill.graph import Graph
 from babelmill.reporting.published import beside, published
@@ -74,10 +74,10 @@ def challenge_of(configuration: Configuration, model: str) -> dict[str, Any]:
 
     It is empty for a model that has nothing to submit to a challenge.
     """
-    challenge = configuration.challenge_of(model)
-    if challenge is None or not backend_of(configuration, model):
+    rules = rules_of_model(configuration, model)
+    if rules is None or not backend_of(configuration, model):
         return {}
-    return {"challenge": {"title": challenge.title, "published": beside(read_rules(challenge.submission))}}
+    return {"challenge": {"title": rules.title, "published": beside(rules)}}
 
 
 def preset_as_it_stands(configuration: Configuration, model: str) -> str:

@@ -6,6 +6,7 @@ A score that does not exist is a dash, and the page explains only what it shows.
 import functools
 import statistics
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -52,7 +53,7 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         suites=[found for name in asked["suites"] if (found := of_suite(name, asked, models, rows))["lines"]],
         learning=learning(asked, models),
         **training(models),
-        looked_at=surveys(asked["languages"]),
+        looked_at=surveys(asked["languages"], corpora_of(asked)),
         tokenizers=tokenizers(models),
         recipes=recipes(models),
         made_with=made_with(models),
@@ -62,6 +63,12 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         versions=versions(models),
         sources=sources(models),
     )
+
+
+def corpora_of(asked: dict[str, Any]) -> set[Path]:
+    """Return the corpora that the models use."""
+    results = [item for model in asked["models"].values() for item in model.get("results", {}).items()]
+    return {Path(path) for title, path in results if title.startswith("corpus ")}
 
 
 def environment() -> Environment:

@@ -4,11 +4,10 @@ They are no result of a stage: they lie beside the pages, in `reports/corpora/{l
 never makes anything run again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from babelmill.config.inputs import CORPORA
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, sha256
 
@@ -17,9 +16,13 @@ SOURCE, MADE = "source", "corpus"  # which text was looked at: before or after t
 EARLIER = "an earlier corpus"  # for a reader, if the corpus was made again since
 
 
-def surveys(codes: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return {language: numbers} of the languages whose text was looked at. Damaged files count as missing."""
-    found = {}
+def surveys(codes: Iterable[str], corpora: Collection[Path] = ()) -> dict[str, dict[str, Any]]:
+    """Return {language: numbers} of the languages whose text was looked at. Damaged files count as missing.
+
+    `corpora`: the corpora that are used now; numbers of others are of an earlier corpus.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    present = {sha256(path) for folder in corpora if (path := folder / manifest.NAME).is_file()}
     for code in codes:
         path = FOLDER / f"{code}.json"
         if not path.is_file():
@@ -27,8 +30,7 @@ def surveys(codes: Iterable[str]) -> dict[str, dict[str, Any]]:
         try:
             figures = read_json(path)
             found[code] = line_of(figures)
-            made = CORPORA / code / manifest.NAME
-            if figures["of"] == MADE and not (made.is_file() and sha256(made) == figures["manifest"]):
+            if figures["of"] == MADE and figures["manifest"] not in present:
                 found[code]["of"] = EARLIER
         except (UserError, LookupError, TypeError, ValueError, AttributeError):
             continue

@@ -14,8 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
-from babelmill.core import writers
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, lock
 from babelmill.core.words import plural
 from babelmill.runtime import slurm
 
@@ -80,11 +79,11 @@ def _choose(count: int) -> None:
         if len(taken) == count:
             break
         path = os.path.join(tempfile.gettempdir(), f"babelmill-gpu-{os.getuid()}-{device}.lock")
-        lock = open(path, "w")  # noqa: SIM115  it stays open to hold the lock
-        if not writers.lock(lock, wait=False):
-            lock.close()
+        file = open(path, "w")  # noqa: SIM115  it stays open to hold the lock
+        if not lock(file, wait=False):
+            file.close()
             continue
-        _claims.append(lock)
+        _claims.append(file)
         taken.append(device)
     if available and len(taken) < count:
         raise UserError(

@@ -35,13 +35,14 @@ validation text differ (`run.validation_tokens`). Models of several languages al
 import json
 import logging
 import math
+import os
 import platform
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from babelmill.core import escape, manifest, modules
-from babelmill.core.files import UserError, atomic_write, flush, read_json, write_json, writing
+from babelmill.core.files import UserError, atomic_write, read_json, write_json, writing
 from babelmill.runtime import slurm
 
 log = logging.getLogger("babelmill")
@@ -193,14 +194,14 @@ class Record:
 
     def append(self, line: dict[str, Any]) -> None:
         """Add a line; numbers that are not finite become null."""
-        with writing(self.path, self.path):
+        with writing(self.path):
             self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
             self._file.flush()
 
     def sync(self) -> None:
         """Flush the file to disk: at each checkpoint, all lines before it must be on disk."""
-        with writing(self.path, self.path):
-            flush(self._file.fileno())
+        with writing(self.path):
+            os.fsync(self._file.fileno())
 
 
 def energy_kwh(path: Path) -> float | None:

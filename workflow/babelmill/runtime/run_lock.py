@@ -15,13 +15,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from babelmill.core import writers
-from babelmill.core.files import UserError, write_json
-from babelmill.core.writers import machine, started
+import psutil
+
+from babelmill.core.files import UserError, lock, write_json
 from babelmill.runtime import slurm
 
 BEAT = 10.0  # seconds between heartbeats
 DEAD_AFTER = 60.0  # seconds without a heartbeat after which an owner on another machine is dead
+
+
+def machine() -> str:
+    """Return a name for the place where a process number is unique: the host and its process namespace (container)."""
+    with contextlib.suppress(OSError):
+        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+    return socket.gethostname()
+
+
+def started(pid: int) -> str | None:
+    """Return when a process of this machine was started, since a process number may be used again; None if it ended.
+
+    The unit is 1/100 s since the machine's start, so setting the machine's clock does not change it.
+    """
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return str(round(100 * (process.create_time() - psutil.boot_time())))
+    return None
 
 
 def died_here(owner: dict[str, Any]) -> bool:
@@ -82,7 +101,7 @@ class Lock:
     def __enter__(self) -> "Lock":
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._guard, "w") as guard:  # so that of two processes that start at once only one gets the lock
-            writers.lock(guard)
+            lock(guard)
             owner = self._read()
             if owner and same_cluster(owner, self._owner) and owner["job"] != self._owner["job"]:
                 slurm.wait_while_completing(owner["job"])

@@ -9,12 +9,13 @@ disk as they are added.
 import contextlib
 import hashlib
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from babelmill.core.files import canonical_json, flush, writing
+from babelmill.core.files import canonical_json, writing
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Kept:
         with writing(self._path), open(self._path, "ab") as file:
             file.write(rows.tobytes())
             file.flush()
-            flush(file.fileno())
+            os.fsync(file.fileno())
 
 
 def delete(folder: Path) -> None:

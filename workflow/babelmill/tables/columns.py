@@ -1,9 +1,10 @@
 """Find the columns of a table that are asked for, read a line of JSON, and check what its values hold."""
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from babelmill.core import escape, outside
+from babelmill.core import escape
 from babelmill.text_files.encodings import BOM, MARK_INSIDE
 
 
@@ -50,13 +51,21 @@ def shown(value: Any) -> str:
     return {list: "a list", dict: "an object"}.get(type(value)) or escape.line(repr(value), 60)
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these keys and values, each key of which is there once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise BadRow(f"the key {escape.line(repr(twice), 100)} appears twice")
+    return found
+
+
 def object_of(line: str) -> dict[str, Any]:
     """Return the object of a line. Raise BadRow if the line is none, or has a key twice."""
     try:
-        row = outside.parse_json(line)
-        problem = "not a JSON object"
-    except ValueError as error:
-        row, problem = None, str(error)
+        row, problem = json.loads(line, object_pairs_hook=_each_once), "not a JSON object"
+    except (ValueError, RecursionError) as error:
+        row, problem = None, f"not JSON: {error}"
     if isinstance(row, dict):
         return row
     if line.lstrip()[:1] == "[":

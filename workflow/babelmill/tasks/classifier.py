@@ -13,8 +13,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
 from babelmill.core import escape
-from babelmill.core.files import UserError, read_json
-from babelmill.core.trouble import trouble
+from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.words import first_line
 from babelmill.release.folder.loading import runs_code
 

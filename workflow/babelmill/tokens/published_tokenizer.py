@@ -9,8 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from babelmill.core import outside
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_object
 from babelmill.tokens.tokenizer_file import vocab_size
 from babelmill.tokens.vocabulary import NEEDED
 
@@ -70,4 +69,4 @@ def _id_of(name: str, folder: Path, tokenizer: Tokenizer, entries: int) -> int |
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return outside.read_object(path) if path.is_file() else {}
+    return read_object(path) if path.is_file() else {}

@@ -79,9 +79,7 @@ class DueSnapshots:
 
     def _too_late(self) -> list[str]:
         """Return the names of the snapshots that the run ends too early for, and warn about them."""
-        plan = self._plan
         missing = missing_points(self._looked_after.run.snapshots, self._read)
-        ends = plan.epochs(plan.steps), plan.train.max_steps, self._looked_after.set_aside, plan.train.words
-        if text := say_missing(missing, self._read, *ends):
-            log.warning("run.snapshots: %s", text)
+        if text := say_missing(missing, self._read):
+            log.warning("%s", text)
         return [name_of(point) for point in missing]

@@ -55,6 +55,8 @@ def state_of(model: str, result: Result) -> Status:
     if not log.is_file():
         return Status(model)
     failed, note = last_words(log)
+    if result.record.is_file() and not failed:  # it was made with other settings, and not tried again since
+        return Status(model)
     running = any(LOCKS.glob("*"))
     return Status(model, state="failed" if failed else "running" if running else "stopped", note=note, log=log)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from babelmill.core import outside
 from babelmill.core.files import read_text
+from babelmill.core.yaml_file import FRONT, front_matter
 
 # Headings of sections that the new card writes itself, since they must fit the new files.
 SAID_ANEW = re.compile(
@@ -43,9 +43,9 @@ def read_card(path: Path | None, where: str) -> EarlierCard:
     """Read a README.md (None: an empty card); raise a UserError if its front matter cannot be read."""
     if path is None:
         return EarlierCard()
-    data = outside.front_matter(path, f"{where}: the front matter of README.md")
+    data = front_matter(path, f"{where}: the front matter of README.md")
     text = read_text(path)
-    front = outside.FRONT.match(text)
+    front = FRONT.match(text)
     return EarlierCard(data, _kept(text[front.end() :] if front else text))
 
 

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from babelmill.config.model_source import ADAPTER, only_an_adapter, with_our_names
+from babelmill.config.model_source import ADAPTER, ONLY_AN_ADAPTER, with_our_names
 from babelmill.config.transformers_keys import check_layers
 from babelmill.core import escape
 from babelmill.core.escape import line, some
@@ -135,7 +135,7 @@ def require_config(files: Files) -> Path:
     if "config.json" in files.names:
         return files.get(["config.json"])["config.json"]
     if ADAPTER in files.names:
-        raise UserError(f"{files.where}: {only_an_adapter(files.get([ADAPTER])[ADAPTER])}")
+        raise UserError(f"{files.where}: {ONLY_AN_ADAPTER}")
     raise UserError(f"{files.where} has no config.json; it has {some(files.names, 8) or 'no files'}")
 
 
@@ -152,7 +152,7 @@ def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> li
             return _parts(index, read(index), names, where)
     found = [name for name in names if name.endswith((".safetensors", ".bin")) and not NO_WEIGHTS.search(name)]
     if any(name.startswith("adapter_model.") for name in found):
-        raise UserError(f"{where}: {only_an_adapter(None)}")
+        raise UserError(f"{where}: {ONLY_AN_ADAPTER}")
     if parts := [name for name in found if PART.search(name)]:
         raise UserError(f"{where}: the download is not complete: it has {parts[0]}, but no index (*.index.json)")
     averages = [name for name in found if name.endswith("_ema.bin")]  # names that the published GPT-BERT code gives

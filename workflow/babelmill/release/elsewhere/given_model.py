@@ -12,9 +12,8 @@ from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.transformers_keys import check_layers
-from babelmill.core import manifest, outside
-from babelmill.core.files import UserError, sha256
-from babelmill.core.globs import at_home
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_object, sha256
 
 log = logging.getLogger("babelmill.given_model")
 CONVERTED = Path("converted")
@@ -27,7 +26,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "model",
         metavar="MODEL",
-        type=at_home,
+        type=os.path.expanduser,
         help="a folder, such as converted/eng (or just eng), or a repository on the Hub",
     )
     add("--revision", default="main", help="read this branch, tag or commit of the repository (default: main)")
@@ -59,11 +58,11 @@ def model_folder(args: argparse.Namespace, models: Collection[str] = ()) -> tupl
             raise UserError(f"{error}{meant(args.model, models)}") from None
     if (folder / "adapter").is_dir() and not [*folder.glob("model*.safetensors")]:
         raise UserError(
-            f"{folder} holds only adapters (export.adapter: only); name the folder in results/exports, which has the"
-            " weights, too"
+            f"{folder} holds only adapters (export.adapter: only); name its results/of/{{model}}/export, which has"
+            " the weights, too"
         )
     check_trust(folder, local, args.trust_remote_code)
-    check_layers(outside.read_object(folder / "config.json"), args.model)
+    check_layers(read_object(folder / "config.json"), args.model)
     if (folder / "tokenizer.json").is_file() and not (folder / manifest.NAME).is_file():
         from babelmill.tokens import trial
 
@@ -73,7 +72,7 @@ def model_folder(args: argparse.Namespace, models: Collection[str] = ()) -> tupl
 
 def converted_folder(text: str) -> Path:
     """Return the folder that a user names; the name of a converted model stands for its folder in converted/."""
-    folder, converted = Path(at_home(text)), CONVERTED / text
+    folder, converted = Path(os.path.expanduser(text)), CONVERTED / text
     return converted if len(folder.parts) == 1 and not folder.is_dir() and converted.is_dir() else folder
 
 
@@ -95,7 +94,7 @@ def check_trust(folder: Path, local: bool, trusted: bool) -> None:
     if local and (folder / manifest.NAME).is_file():
         manifest.verify(folder)  # this workflow has written the code
         return
-    if "auto_map" not in outside.read_object(folder / "config.json") or trusted:
+    if "auto_map" not in read_object(folder / "config.json") or trusted:
         return
     raise UserError(f"{folder}: contains Python code that would be run: read it, then add --trust-remote-code")
 
@@ -146,7 +145,7 @@ def methods_of(folder: Path) -> list[str]:
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     )
 
-    config = outside.read_object(folder / "config.json")
+    config = read_object(folder / "config.json")
     if "objective" in config:
         return list(OBJECTIVES["diffusion"].sentences)
     evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}

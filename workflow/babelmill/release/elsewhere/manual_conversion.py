@@ -9,7 +9,6 @@ text is not known and nothing was measured.
 import contextlib
 import logging
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +23,17 @@ from babelmill.config.model_source import SHAPE
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
-from babelmill.core import escape, manifest, outside, writers
-from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
+from babelmill.core import escape, manifest
+from babelmill.core.files import (
+    UserError,
+    atomic_folder,
+    copy_file,
+    read_json,
+    read_object,
+    sha256,
+    temporary_folder,
+    write_json,
+)
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.release.card.card import ModelCard, shown_settings
 from babelmill.release.card.training_history import read_record
@@ -86,7 +94,7 @@ def from_gpt_bert(
     found = published_checkpoint.read_weights(weights)
     if average:
         found["ema"] = published_checkpoint.read_weights(average)["main"]
-    shape = published_checkpoint.shape_in(outside.read_object(config), found["main"], config)
+    shape = published_checkpoint.shape_in(read_object(config), found["main"], config)
     shape |= {"masked_target": "same" if same else "next"}
     path = scratch / "tokenizer.json"
     published_checkpoint.adapted_tokenizer(tokenizer).save(str(path))
@@ -98,7 +106,7 @@ def from_gpt_bert(
 def is_of_training(folder: Path) -> bool:
     """Return whether a folder is a result of this package, or has a shape that the published code does not write."""
     config = folder / "config.json"
-    shape = outside.read_json(config) if config.is_file() else {}
+    shape = read_json(config) if config.is_file() else {}
     whole = isinstance(shape, dict) and GPTBertShape.__dataclass_fields__.keys() <= shape.keys()
     return (folder / manifest.NAME).is_file() or (whole and "model_type" not in shape)
 
@@ -231,8 +239,8 @@ def scratch_beside(out: Path) -> Iterator[Path]:
     made = [folder for folder in out.parents if not folder.exists()]
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=writers.prefix(out), dir=out.parent) as name:
-            yield Path(name)
+        with temporary_folder(out) as folder:
+            yield folder
     finally:
         for folder in made:
             with contextlib.suppress(OSError):  # the folder is not empty

@@ -19,8 +19,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from babelmill.config.languages import Language
-from babelmill.core import outside
-from babelmill.core.files import UserError, read_text
+from babelmill.core.files import UserError, read_object, read_text
 from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.release.card.earlier_card import read_card
@@ -122,7 +121,7 @@ def read_weights(
     copied it from any configuration.
     """
     shapes: list[dict[str, Any]] = []
-    values = outside.read_object(config, f"{files.where}: {config.name}")
+    values = read_object(config, f"{files.where}: {config.name}")
 
     def tensors(names: list[str]) -> dict[str, Tensor]:
         opened = open_weights(files.get(names), files.where)

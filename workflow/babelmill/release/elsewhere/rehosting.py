@@ -19,8 +19,8 @@ from huggingface_hub import constants, get_token
 from babelmill.config.inputs import HUB_NAME
 from babelmill.config.languages import read_table
 from babelmill.config.layers import nearest
-from babelmill.core import escape, manifest, outside
-from babelmill.core.files import UserError, sha256
+from babelmill.core import escape, manifest
+from babelmill.core.files import UserError, read_json, sha256
 from babelmill.hub import sources
 from babelmill.hub.client import commit_of
 from babelmill.hub.files import Files, in_a_folder, of_repository
@@ -95,7 +95,7 @@ def from_repository(
     path = config or files.path("config.json")
     if path is None:
         raise UserError(f"{files.where} has no config.json; name the file with the model's shape with --config")
-    content = None if config else outside.read_json(path)
+    content = None if config else read_json(path)
     if isinstance(content, dict) and content.get("model_type") == old_repository.OURS:
         raise UserError(f"{files.where}: Babelmill made it; there is nothing to convert")
     if model_type := content and old_repository.model_type_of(content):
@@ -111,7 +111,7 @@ def models_in(source: str, args: argparse.Namespace) -> list[OldModel] | str:
     files, private = opened(source, is_folder(source))
     config = args.config or files.path("config.json")
     if config and not args.config:
-        content = outside.read_json(config)
+        content = read_json(config)
         if isinstance(content, dict) and content.get("model_type") == old_repository.OURS:
             return "done already: Babelmill made it"
         if model_type := old_repository.model_type_of(content):

@@ -1,7 +1,7 @@
 """Prove that an exported folder computes the same as the trained model, when it is loaded as users load it.
 
-    python -m babelmill.release.folder.prove --folder results/exports/eng --model results/models/eng \\
-        --shards results/shards/eng/eng --variants main ema --default-variant ema
+    python -m babelmill.release.folder.prove --folder results/of/eng/export --model results/of/eng/train \\
+        --shards results/of/eng/shards --variants main ema --default-variant ema
 
 The proof checks every variant, and every case that the architecture names (`architectures.py`). transformers must find
 every weight and no other. The logits of real validation documents (of random tokens if `--shards` names no folder) must
@@ -284,11 +284,11 @@ def main() -> int:
     """Run the command. Its last line says what was compared, or what differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", required=True, type=Path, help="the exported folder")
-    parser.add_argument("--model", required=True, type=Path, help="results/models/{model}")
+    parser.add_argument("--model", required=True, type=Path, help="results/of/{model}/train")
     parser.add_argument(
         "--snapshots", default=[], nargs="*", type=Path, help="pairs: the folder of a snapshot, and its model"
     )
-    parser.add_argument("--tokenizer", required=True, type=Path, help="results/tokenizers/{model}")
+    parser.add_argument("--tokenizer", required=True, type=Path, help="results/of/{model}/tokenizer")
     parser.add_argument("--shards", required=True, type=Path, nargs="*", help="folders with validation.safetensors")
     parser.add_argument("--frozen", type=Path, help="the weights on which adapters were trained")
     parser.add_argument("--variants", required=True, nargs="+", choices=list(WEIGHTS))

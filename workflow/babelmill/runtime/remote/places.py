@@ -14,8 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from babelmill.core import writers
-from babelmill.core.files import UserError, atomic_write, copy_file
+from babelmill.core.files import UserError, atomic_write, copy_file, lock, remove_leftovers
 
 PART, MOST_PARTS = 5 << 20, 10_000  # bytes that are sent at once, and the number of parts of a file: S3's limits
 FLUSHED = 64 << 20  # bytes of a file after which it is flushed to the disk
@@ -136,7 +135,7 @@ class Folder:
         guard = self._path(f".{name}.guard")
         guard.parent.mkdir(parents=True, exist_ok=True)
         with open(guard, "a") as file:
-            writers.lock(file)
+            lock(file)
             found = self.read(name)
             if (found and found[1]) != version:
                 return None
@@ -159,8 +158,7 @@ class Folder:
 
     def remove_parts(self) -> None:
         """Remove what killed processes have left half-written."""
-        for path in writers.leftovers([self._root], deep=True):
-            writers.remove(path)
+        remove_leftovers([self._root], deep=True)
 
     def download(self, name: str, path: Path) -> None:
         """Write a file to `path`."""

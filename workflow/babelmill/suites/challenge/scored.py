@@ -27,7 +27,7 @@ READING = ("spr", "rt")  # the parts of a reading score, in the order of the cha
 class Scored:
     """The scores of a model on the suite of a task."""
 
-    folder: Path  # results/scores/{model}/{suite}
+    folder: Path  # a result of the stage `score`
     task: Task  # the task
     code: str  # the language of the model that the task is about
     method: str  # how items are scored: causal or masked

@@ -14,7 +14,7 @@ from babelmill.core.files import read_json
 class Tuned:
     """The scores of a model that was fine-tuned for the subtasks of a task."""
 
-    folders: dict[str, Path]  # {subtask: results/tuned/{model}/{subtask}/{seed}}
+    folders: dict[str, Path]  # {subtask: a result of the stage `tune`}
     code: str  # the language of the model that the task is about
 
     def scores(self) -> dict[str, dict[str, Any]]:

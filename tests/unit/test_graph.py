@@ -1,0 +1,224 @@
+"""The results that a configuration asks for: where they are, which of them are shared, and why they would run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from babelmill.commands.clean import unused
+from babelmill.config import inputs
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, canonical_json, read_json, write_json
+from babelmill.graph import Graph, edits, reasons, run_file
+from helpers.results.finished import finish
+
+TEXT = {code: {"corpus": {"files": [f"{code}.txt"]}} for code in ("eng", "deu")}
+
+
+@pytest.fixture(autouse=True)
+def texts(folder):
+    """The text of two languages."""
+    for code in TEXT:
+        Path(f"{code}.txt").write_text(f"This is {code}.\n")
+
+
+def made(models: dict | None = None, **more) -> Configuration:
+    return Configuration([("config.yaml", {"preset": "tiny", "languages": TEXT, "models": models or {}} | more)])
+
+
+def graph(models: dict | None = None, **more) -> Graph:
+    return Graph(made(models, **more))
+
+
+def why(asked: Graph, model: str = "eng") -> dict[str, str]:
+    """Return what would run for a model, and why."""
+    found = reasons(model, results := asked.of_model(model))
+    return {each.title_for(model): "; ".join(found[each.path]) for each in results if found[each.path]}
+
+
+def listed(asked: Graph) -> set[str]:
+    return {str(path) for path in unused(asked)}
+
+
+def test_models_that_ask_for_the_same_share_all_results_but_those_that_carry_a_name():
+    both = graph({"one": {"languages": ["eng"]}, "two": {"languages": ["eng"]}, "like": {"like": "one"}})
+    paths = {name: {each.path for each in both.of_model(name)} for name in ("eng", "one", "two", "like")}
+    for name, other in (("eng", "one"), ("one", "two"), ("one", "like")):
+        assert paths[name] ^ paths[other] == {Path("converted", name), Path("converted", other)}
+    assert both.result("train", "one") is both.result("train", "two")
+    assert both.result("train", "one").models == ["eng", "one", "two", "like"]
+
+
+def test_a_renamed_model_finds_the_results_of_its_earlier_name():
+    entry = {"languages": ["eng", "deu"], "train": {"seed": 3}}
+    finish(made({"first": entry}), "first")
+    again = graph({"second": entry})
+    assert [each.title for each in again.result("convert", "second").runs()] == ["convert"]
+    assert why(again, "second") == {"convert": "has not run yet"}
+
+
+def test_a_path_has_the_languages_and_the_digest_of_the_settings():
+    asked = graph({"both": {"languages": ["deu", "eng"], "evaluation": {"suites": ["english_basics"]}}})
+    names = {each.title: each.path.as_posix() for each in asked.of_model("both")}
+    digest = "-[0-9a-f]{10}"
+    for title, form in {
+        "train": f"results/train/deu.eng{digest}",  # the + is any character
+        "shards deu": f"results/shards/deu{digest}",
+        "corpus eng": f"results/corpus/eng{digest}",
+        "score english_basics": f"results/score/english_basics_deu.eng{digest}",
+        "suite english_basics.eng": f"results/suite/english_basics_eng{digest}",
+        "convert": "converted/both",
+    }.items():
+        assert re.fullmatch(form, names[title]), names
+    of_all = graph().result("train", "multilingual_all").name
+    assert re.fullmatch(rf".{{40}}{digest}", of_all) and of_all.startswith("eng+zho+nld+"), "a label is cut"
+
+
+def test_what_is_made_of_another_result_has_another_key():
+    """By nothing but the path of what it is made from."""
+    before, now = graph(), graph(languages=TEXT | {"eng": {"corpus": {"files": ["deu.txt"]}}})
+    for stage in ("tokenizer", "shards", "train", "export", "evaluate", "convert"):
+        old, new = (each.result(stage, "eng", "eng" if stage == "shards" else "") for each in (before, now))
+        assert {key for key in new.asked if new.asked[key] != old.asked[key]} <= {"made_from"}
+        assert stage == "convert" or old.path != new.path
+    assert before.result("train", "deu").path == now.result("train", "deu").path
+
+
+def test_what_a_converted_model_is_made_from_is_in_what_is_made_of_it():
+    """Its own path does not change, so what is published knows the key of what was converted."""
+    keys = [graph(train={"seed": seed}).result("publish", "eng").asked["keys"] for seed in (1, 2)]
+    assert keys[0].keys() == keys[1].keys() == {"converted/eng"} and keys[0] != keys[1]
+
+
+def test_a_model_that_continues_another_is_made_from_its_training(folder):
+    more = {"more": {"model": {"source": "eng"}, "train": {"epochs": 1}, "run": {"keep": 9}, "resources": {"gpus": 4}}}
+    asked = graph(more)
+    training, source = asked.result("train", "more"), asked.result("train", "eng")
+    assert training.asked["made_from"]["source"] == [source.path.as_posix()]
+    titles = {each.title_for("more"): each.path for each in asked.of_model("more")}
+    assert (titles["train"], titles["train of eng"]) == (training.path, source.path)
+    finish(made(more), "more")
+    assert Path("results/of/more/train").resolve() == training.path.resolve(), "not that of its source"
+    assert Path("results/of/more/tokenizer").resolve() == asked.result("tokenizer", "more").path.resolve()
+    assert asked.places("more")["train"] == training.path.as_posix()
+    changed = graph({**more, "eng": {"train": {"seed": 43}}})
+    found = why(changed, "more")
+    assert found["train of eng"] == "train.seed 42 -> 43" and found["train"] == "runs because train does"
+    Graph(made(more)).write_settings("more")
+    for each, keep, gpus in ((training, 9, 4), (source, 2, 1)):
+        run = read_json(run_file(each))
+        assert (run["run"]["keep"], run["gpus"]) == (keep, gpus), "each as its own model says"
+
+
+def test_settings_files_that_are_missing_or_no_settings_are_one_line():
+    path = Path("results/train/eng-0123456789")
+    with pytest.raises(
+        UserError, match=rf"^{path}: no model asks for this result \(results/settings/.*json is missing"
+    ):
+        graph().at(path)
+    file = Path("results/settings/train/eng-0123456789.json")
+    for content, message in [
+        ("{", "not valid JSON"),
+        ("[]", "settings of the stage"),
+        ('{"stage": "export"}', "'export'"),
+    ]:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        with pytest.raises(UserError, match=rf"^{file}: .*{message}") as error:
+            graph().at(path)
+        assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match=r"^results/nothing/eng: not the path of a result$"):
+        graph().at(Path("results/nothing/eng"))
+    with pytest.raises(UserError, match="no model 'tow'; did you mean"):
+        graph({"two": {"languages": ["eng"]}}).write_settings("tow")
+
+
+def test_results_are_found_by_what_their_settings_files_say():
+    """So jobs in a queue keep their settings, whatever the configuration says by then."""
+    graph().write_settings("eng")
+    training = graph().result("train", "eng")
+    found = graph(train={"seed": 43}).at(training.path)
+    assert canonical_json(found.asked) == canonical_json(training.asked)
+    assert {each.path for each in found.upstream} == {each.path for each in training.upstream}
+    converted = Path("converted/eng")
+    assert Graph(made(targets=[])).at(converted).training.path == training.path
+
+
+def test_a_value_that_changed_since_the_last_run_is_named():
+    finish(made(), "eng")
+    assert why(graph()) == {}
+    found = why(graph(train={"seed": 43, "lora_rank": 0}))
+    assert found.pop("train") == "train.seed 42 -> 43"
+    because = {"export": "train does", "evaluate": "export does", "convert": "export and evaluate and train do"}
+    assert found == {stage: f"runs because {of}" for stage, of in because.items()}
+    assert why(graph(), "deu")["corpus deu"] == "has not run yet"
+    Path("eng.txt").write_text("Another text.\n")
+    inputs._snapshot.cache_clear()
+    assert why(graph())["corpus eng"] == "eng.txt changed"
+    Path("eng.txt").write_text("This is eng.\n")
+    inputs._snapshot.cache_clear()
+    (graph().result("evaluate", "eng").record).unlink()
+    assert why(graph()) == {}, "what is made of it is there"
+    (graph().result("convert", "eng").record).unlink()
+    path = graph().result("evaluate", "eng").path
+    assert why(graph()) == {"evaluate": f"{path} is missing", "convert": "runs because evaluate does"}
+    checkpoint = Path(
+        "results/checkpoints", graph(train={"seed": 43}).result("train", "eng").name, "step-00001200.json"
+    )
+    write_json(checkpoint, {})
+    assert why(graph(train={"seed": 43}))["train"] == "train.seed 42 -> 43; continues after step 1,200"
+
+
+def test_links_lead_to_what_a_model_uses_now():
+    finish(made(), "eng")
+    of = Path("results/of/eng")
+    before = {path.name: path.resolve() for path in of.iterdir()}
+    assert before.keys() == {"corpus", "tokenizer", "shards", "train", "export", "evaluate"}
+    assert (of / "train/metrics.jsonl").is_file() and not (of / "train").readlink().is_absolute()
+    other = made({"eng": {"languages": ["eng", "deu"], "evaluation": {"suites": ["english_basics"]}}})
+    finish(other, "eng")
+    assert {path.name for path in (of / "shards").iterdir()} == {"eng", "deu"}
+    assert (of / "score/english_basics/scores.json").is_file() and (of / "suite/english_basics.eng").is_symlink()
+    assert (of / "train").resolve() != before["train"]
+    finish(made(), "eng")
+    assert {path.name: path.resolve() for path in of.iterdir()} == before, "what it no longer uses has no link"
+
+
+def test_results_whose_modules_were_edited_are_named(monkeypatch):
+    finish(made(), "eng")
+    training = graph().result("train", "eng")
+    about = manifest.read(training.path)
+    assert edits(graph().of_model("eng")) == []
+    edited = {f"training/{name}": "0" for name in ("loop", "plan/rows", "a", "b")}
+    manifest.write_sealed(training.record, about | {"modules": edited})
+    (line,) = edits(graph().of_model("eng"))
+    assert line.startswith(
+        "train: training/a.py, training/b.py, training/loop.py and 1 more were edited since; "
+    ) and line.endswith("snakemake -R train)")
+    manifest.write_sealed(training.record, about | {"modules": edited, "version": "0.9.9"})
+    assert edits(graph().of_model("eng")) == [], "the version of the stage answers for another release"
+
+
+def test_clean_lists_what_nobody_asks_for_and_nothing_else():
+    models = {
+        "m": {"languages": ["eng", "deu"], "evaluation": {"suites": ["english_basics"]}},
+        "more": {"model": {"source": "m"}},
+    }
+    configuration = made(models, targets=["deu"], experiments={"seeds": {"base": "m", "seeds": 2}})
+    finish(configuration, "deu", "m", "more", *(cell.name for cell in configuration.cells["seeds"]))
+    assert listed(Graph(configuration)) == set()
+    training = Graph(configuration).result("train", "m").name
+    kept = [f"results/checkpoints/{training}", f"results/unfinished/train/{training}", f"results/train/.{training}.tmp"]
+    for path in kept:
+        Path(path).mkdir(parents=True)
+    assert listed(Graph(configuration)) == set()
+    former = made({"gone": models["m"] | {"train": {"seed": 9}}})
+    finish(former, "gone")
+    lost = {each.stage.stage: each.name for each in Graph(former).of_model("gone")}
+    found = listed(Graph(configuration))
+    expected = {f"results/{stage}/{lost[stage]}" for stage in ("train", "export", "evaluate", "score")}
+    expected |= {
+        f"results/settings/{stage}/{lost[stage]}.json" for stage in ("train", "export", "evaluate", "score", "convert")
+    }
+    assert found == expected | {"results/of/gone"}
