@@ -53,7 +53,7 @@ def convert(job: Job[ConvertStage]) -> None:
         tuned[f"{about['task']}/{about['seed']}"] = read_json(folder / "scores.json")
     exported = ExportStage.from_content(export["settings"], export_folder).export
     asked = TokenizerStage.from_content(manifest.read(tokenizer_folder)["settings"], tokenizer_folder)
-    source = asked.of_model or asked.tokenizer.source
+    source = (settings.source or asked.of_model) if asked.of_model else asked.tokenizer.source
     precision = model["figures"].get("precision")
     shown, config = shown_settings(model["settings"], precision), read_json(export_folder / "config.json")
     corpora = dict(zip(settings.languages, map(manifest.read, corpus_folders), strict=True))
@@ -61,6 +61,8 @@ def convert(job: Job[ConvertStage]) -> None:
         sections = [CorpusStage.from_content(each["settings"], name).corpus for name, each in corpora.items()]
         config = completed(config, evaluation, exported.default_variant, sections)
     if begun_with := model["figures"].get("source"):
+        begun_with |= {"name": settings.source} if settings.source else {}
+        shown["model"] |= {"source": begun_with["name"]}
         shown["model"] = {key: config[key] for key in SHAPE if key in config} | shown["model"]
     without_code = transformers_own(config)
     facts: dict[str, Any] = dict(

@@ -29,6 +29,7 @@ OF_TASKS = ("tasks", "task_seeds", "keep_tuned")  # of `tune` alone
 SMALLEST_ROWS = {"sequence_length": schema.MASKS}
 ONE_LANGUAGE = schema.Mixture(weights=1.0)  # there is nothing to weigh
 NO_LABELS = schema.Labels()
+HERE = "a model of this workflow"
 
 # The jobs that a job reads, by what they are for it: {role: [(stage, language or model, part)]}.
 Reads = dict[str, list[tuple[str, str, str]]]
@@ -348,7 +349,7 @@ class TokenizerStage(Stage):
         positions = inputs.characters(configuration, name)
         if of_source or positions:
             adopted = {"tokenizer": SMALLEST_TOKENIZER, "source": None, "sources": {}}
-            source = resolved.model.source if of_source else None
+            source = called(resolved) if of_source else None
             return adopted | given(of_model=source, characters=not of_source and positions)
         about, tokenizer = inputs.tokenizer_source(configuration, name), resolved.tokenizer
         kept = tokenizer if about["source"] else tokenizer.model_copy(update={"revision": ""})
@@ -415,7 +416,8 @@ class TrainStage(Stage):
         if source:
             ours = source.kind == "model" and configuration.model(source.name).export.default_variant == "ema"
             begin_with = "ema.safetensors" if ours else "model.safetensors"
-        fields = {"model": at_neutral(resolved.model, "revision"), "train": resolved.train} | mixture_of(resolved)
+        model = at_neutral(resolved.model, "revision").model_copy(update={"source": called(resolved)})
+        fields = {"model": model, "train": resolved.train} | mixture_of(resolved)
         fields |= {"labels": resolved.labels} if learns_labels(resolved) else {}
         return fields | given(
             begin_with=begin_with,
@@ -599,6 +601,7 @@ class ConvertStage(NamedStage):
     suites: dict[str, dict[str, Any]] = {}  # {name: {"title", "baselines"}} of the suites that the model is scored on
     # {name: {"title", "protocol", "baselines"}} of the tasks that it is fine-tuned for.
     tasks: dict[str, dict[str, Any]] = {}
+    source: str | None = None  # the model of this workflow that it continues
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
@@ -624,7 +627,8 @@ class ConvertStage(NamedStage):
         }
         tuned = {task: about_task(configuration, task) for task in tasks.tasks_of_model(configuration, name)}
         table = {code: {"name": row.name, "tag": row.tag, "script": row.script} for code, row in rows.items()}
-        return {"card": resolved.card, "language_table": table} | given(suites=about, tasks=tuned)
+        of_here = resolved.source.name if resolved.source and called(resolved) == HERE else None
+        return {"card": resolved.card, "language_table": table} | given(suites=about, tasks=tuned, source=of_here)
 
 
 class PredictStage(NamedStage):
@@ -741,6 +745,11 @@ def source_of(configuration: Configuration, model: str, stage: str) -> list[tupl
     if source is None:
         return []
     return [(stage, source.name, "") if source.kind == "model" else ("base_model", model, "")]
+
+
+def called(resolved: ResolvedModel) -> str | None:
+    """Return what settings call the source of a model: one of this workflow may be renamed, and is known by its key."""
+    return HERE if resolved.source and resolved.source.kind == "model" else resolved.model.source
 
 
 def learns_labels(resolved: Resolved) -> bool:
