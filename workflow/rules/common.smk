@@ -273,13 +273,8 @@ def gpus(stage, most):
     return of
 
 
-def megabytes(amount):
-    """Return a resource: an amount of memory, and more with each attempt."""
-    return lambda wildcards, attempt: amount * attempt
-
-
-def minutes(amount):
-    """Return a resource: an amount of time, and more with each attempt."""
+def each_attempt(amount):
+    """Return a resource: an amount, and twice, three times, ... as much when `retries` repeat the job."""
     return lambda wildcards, attempt: amount * attempt
 
 
