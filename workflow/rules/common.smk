@@ -82,7 +82,7 @@ shell.prefix(f"export {PYTHON}PYTHONPATH={IMPORTED}{SAFE} GOMP_SPINCOUNT=${{{{GO
 if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
-from babelmill.config import loading
+from babelmill.config import identifiers, loading
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest
@@ -279,15 +279,11 @@ def each_attempt(amount):
 
 
 @one_line
-def gb_of_text(wildcards):
-    """Return the GB of local text from which a corpus is made."""
-    sources = GRAPH.named("corpus", wildcards.result).asked["sources"].values()
-    return sum(each["bytes"] for each in sources if isinstance(each, dict)) / 1e9
-
-
 def memory_of_corpus(wildcards, attempt):
-    """Return the MB of memory of `corpus`, which keeps some bytes of each document."""
-    return round(8000 + 250 * gb_of_text(wildcards)) * attempt
+    """Return the MB of `corpus`: some bytes of each document, and in each process the model that finds languages."""
+    asked = GRAPH.named("corpus", wildcards.result).asked
+    gigabytes = sum(each["bytes"] for each in asked["sources"].values() if isinstance(each, dict)) / 1e9
+    return round(8000 + 250 * gigabytes + 9 * identifiers.megabytes(CONFIG, asked["languages"][0])) * attempt
 
 
 def of_models(stage, asked_of, output):
