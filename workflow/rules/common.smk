@@ -4,6 +4,7 @@ A rule takes a settings file and what it is made from. A finished result asks fo
 times nor deleted intermediate results can start it again (see `babelmill/graph.py`).
 """
 
+import functools
 import gc
 import os
 import re
@@ -101,9 +102,10 @@ accept_all_letters(*(getattr(handler, "stream", None) for handler in logger.hand
 def one_line(function):
     """Make a function end with the one line of a UserError. Snakemake would add the rule and a traceback to it."""
 
-    def wrapped(*wildcards):
+    @functools.wraps(function)  # Snakemake looks at the names of its arguments
+    def wrapped(*wildcards, **more):
         try:
-            return function(*wildcards)
+            return function(*wildcards, **more)
         except UserError as error:
             sys.exit(escape.lines(f"error: {error}"))
         except Exception as error:
