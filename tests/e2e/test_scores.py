@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from babelmill.config.stage_settings import ScoreSettings
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from babelmill.commands.score import table_of
-from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.score import made_of, report, score

@@ -11,7 +11,7 @@ import pytest
 
 from babelmill.commands.status import numbers_of_challenge
 from babelmill.config.resolve import Configuration
-from babelmill.config.submissions import Rules, Task, read_rules, submission_of
+from babelmill.config.submissions import Rules, Task, read_rules, rules_of_model, submission_of
 from babelmill.config.tasks import tasks_of_model
 from babelmill.core import manifest, templates
 from babelmill.core.files import UserError, write_json

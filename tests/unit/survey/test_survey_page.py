@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from babelmill.reporting.surveys import surveys
 
 from babelmill import cli
 from babelmill.config import loading
 from babelmill.core.files import read_json
 from babelmill.graph import Graph
-from babelmill.reporting.surveys import surveys
 from babelmill.survey.page import of
 from helpers.browser import Browser
 from helpers.stages import run_stage

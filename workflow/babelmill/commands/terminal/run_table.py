@@ -1,7 +1,7 @@
 """Show all training runs of this folder as a table, one line per run, the newest last (`babelmill status --runs`).
 
-A run of no converted model, whose folder in results/checkpoints has not been cleaned, has a line of its own with the name
-of the folder, without scores: it is of earlier settings, under way, or interrupted. All is read from the results.
+A run of no converted model, whose folder is still in results/checkpoints, has a line with the name of the folder and
+without scores: it is of earlier settings, under way, or interrupted. All is read from the results.
 """
 
 from collections.abc import Collection
