@@ -20,5 +20,5 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
         raise UserError(f"there is no experiment {name!r}{hint}")
     cells = configuration.cells[name]
     # Values are as the user wrote them: 1/4 is text, 0.5 a number.
-    listed = [vars(cell) | {"values": json.loads(json.dumps(cell.values))} for cell in cells]
+    listed = [cell._asdict() | {"values": json.loads(json.dumps(cell.values))} for cell in cells]
     return reports.asked_of(graph, name) | {"cells": listed}
