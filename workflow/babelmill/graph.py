@@ -223,7 +223,6 @@ class Graph:
             preset=resolved.preset,
             gpus=resolved.resources.gpus,
             bytes_per_word=inputs.bytes_per_word(self.configuration, model),
-            set_aside=inputs.set_aside(self.configuration, model),
         )
 
     def begin(self, model: str) -> None:

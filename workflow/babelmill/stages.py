@@ -80,7 +80,6 @@ class RunSettings(Settings):
     preset: str = ""  # for the names of logs
     gpus: int = 0  # for this training and what follows from it
     bytes_per_word: dict[str, float] = {}  # {code: bytes per word}, see `inputs.bytes_per_word`
-    set_aside: float = 0.0  # the share of the text that is set aside for validation, for advice
 
 
 class Stage(Settings):

@@ -14,7 +14,7 @@ import pytest
 
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
-from babelmill.config.suites import suites_of_language, suites_of_model
+from babelmill.config.suites import suites_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
@@ -213,7 +213,6 @@ def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
     configured = configuration(["blimp", "multiblimp", "turblimp"])
     assert suites_of_model(configured, "eng") == ["blimp", "multiblimp"]
     assert suites_of_model(configured, "deu") == []
-    assert suites_of_language(configured, "eng") == ["blimp", "multiblimp"]
     mixed = copy.deepcopy(WITHOUT_TEXT)
     mixed["models"] = {"duo": {"languages": ["eng", "ace"], "evaluation": {"suites": ["multiblimp"]}}}
     found = Configuration([("config/config.yaml", mixed)])

@@ -73,12 +73,6 @@ def hub_tokenizer(configuration: Configuration, model: str) -> dict[str, Any] | 
     return {"repository": name, "revision": tokenizer.revision}
 
 
-def has_base_model(configuration: Configuration, model: str) -> bool:
-    """Return whether a model continues one that this workflow did not make; the stage `base_model` fetches it."""
-    source = configuration.model(model).source
-    return source is not None and source.kind != "model"
-
-
 def has_tokenizer_of_source(configuration: Configuration, model: str) -> bool:
     """Return whether a model uses the tokenizer of the model that it continues."""
     resolved = configuration.model(model)
@@ -254,12 +248,6 @@ def check_budget(configuration: Configuration, code: str) -> None:
             f"{resolved.origins['corpus.budget']}: corpus.budget = {budget}: {budget.replace('exact ', '')} is"
             f" expected, in bytes, since {language.name} writes no spaces between words"
         )
-
-
-def set_aside(configuration: Configuration, model: str) -> float:
-    """Return the largest share of a language of a model that is set aside for validation; 0 with validation files."""
-    corpora = (configuration.corpus(code).corpus for code in configuration.languages_of(model))
-    return max((0.0 if corpus.validation_files else corpus.validation_share for corpus in corpora), default=0.0)
 
 
 def prediction_table(configuration: Configuration, model: str, name: str) -> dict[str, Any]:

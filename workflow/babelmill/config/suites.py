@@ -69,14 +69,6 @@ def suites_of_corpus(configuration: Configuration, code: str) -> list[str]:
     return [name for name in asked if code_in_suite(configuration, configuration.suite(name), code)]
 
 
-@functools.cache
-def suites_of_language(configuration: Configuration, code: str) -> list[str]:
-    """Return the suites that cover a language and that its corpus, or the score of some model of it, needs."""
-    asked = [suite for model in configuration.models_reading(code) for suite in suites_of_model(configuration, model)]
-    asked += suites_of_corpus(configuration, code)
-    return [name for name in dict.fromkeys(asked) if code_in_suite(configuration, configuration.suite(name), code)]
-
-
 def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
     """Return the content of the settings of the stage `suite`: the suite, its files, and how they are read.
 

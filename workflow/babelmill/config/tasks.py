@@ -1,6 +1,5 @@
 """Find which tasks a model is fine-tuned for, by which protocol, with which seeds, and where their rows come from."""
 
-import functools
 import glob
 import os
 from typing import Any
@@ -47,13 +46,6 @@ def languages_of_task(configuration: Configuration, model: str, name: str) -> li
 def seeds_of_task(configuration: Configuration, model: str, name: str) -> list[int]:
     """Return the seeds with which a model is tuned for a task: `evaluation.task_seeds`, or those of the protocol."""
     return configuration.model(model).evaluation.task_seeds or configuration.tuning(name).seeds
-
-
-@functools.cache
-def tasks_of_language(configuration: Configuration, code: str) -> list[str]:
-    """Return the tasks that cover a language and that some model of this language is tuned for."""
-    asked = [task for model in configuration.models_reading(code) for task in tasks_of_model(configuration, model)]
-    return [name for name in dict.fromkeys(asked) if code_in_suite(configuration, configuration.task(name), code)]
 
 
 def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:
