@@ -317,7 +317,7 @@ def test_each_shipped_challenge_scores_all_that_it_submits(name):
 
 def test_status_counts_scores_after_fine_tuning(folder):
     Path("data/full_eval/glue_filtered").mkdir(parents=True)
-    own = {"challenge": "babylm_strict_small", "evaluation": {"suites": [], "snapshot_suites": []}}
+    own = {"preset": ["auto", "babylm_strict_small"], "evaluation": {"suites": [], "snapshot_suites": []}}
     values = {"evaluation_data": "data", "models": {"mine": own}}
     graph = Graph(configuration := Configuration([("config/config.yaml", values)]))
     for name in tasks_of_model(configuration, "mine"):
