@@ -9,6 +9,7 @@ from babelmill.config.submissions import submission_of
 from babelmill.config.suites import suites_of_model
 from babelmill.config.tasks import DATA, tasks_of_model
 from babelmill.core.templates import columns_of
+from babelmill.stages import LABEL
 from conftest import Workspace, write_texts
 
 pytestmark = pytest.mark.slow
@@ -57,12 +58,12 @@ def test_one_line_of_configuration_trains_and_scores(fresh):
     fresh.configure(values() | LOCAL)
     suites, evaluation = suites_of_model(ONE_LINE, "mine"), ONE_LINE.model("mine").evaluation
     jobs = fresh.would_run(targets=["converted/mine"])
-    stages = ("tokenizer", "shards", "train", "export", "evaluate", "score", "tune", "convert")
+    stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate")
     assert jobs == {
-        ("corpus", CODE),
-        *((stage, "mine") for stage in stages),
-        *(("suite", suite) for suite in suites),
-        *(("task", task) for task in evaluation.tasks),
+        ("convert", "mine"),
+        *((stage, CODE) for stage in stages),
+        *((stage, f"{suite}_{CODE}"[:LABEL]) for stage in ("suite", "score") for suite in suites),
+        *((stage, f"{task}_{CODE}"[:LABEL]) for stage in ("task", "tune") for task in evaluation.tasks),
     }
     scores = len(suites) + 19 * len(evaluation.snapshot_suites)
     assert "no snapshot" not in fresh.python("-m", "babelmill", "plan", "mine", check=True).stdout
@@ -97,21 +98,23 @@ def test_a_mixture_reads_the_challenges_three_texts(fresh):
     codes = {f"babylm_multilingual_{code}" for code in ("eng", "nld", "zho")}
     assert {name for rule, name in jobs if rule == "download"} == codes
     assert {name for rule, name in jobs if rule == "corpus"} == codes
-    assert {name for rule, name in jobs if rule == "train"} == {"mine"}
+    assert {name for rule, name in jobs if rule == "train"} == {"+".join(sorted(codes))[:LABEL]}
 
 
 @pytest.mark.parametrize(
-    ("configured", "line"),
+    ("target", "configured", "line"),
     [
         (
+            "submissions/mine.json",
             values(train={"words": "200M"}),
             "train.words = 200000000 of model mine: BabyLM 2026 strict-small allows 100,000,000 at most",
         ),
-        (values("babylm_strct"), "there is no such file; did you mean babylm_strict"),
+        ("converted/mine", values("babylm_strct"), "there is no such file; did you mean babylm_strict"),
+        ("converted/mine", values() | {"evaluation_data": ""}, "evaluation_data = '': the BabyLM challenge's folder"),
     ],
 )
-def test_what_breaks_a_challenge_is_one_clear_line(fresh, configured, line):
-    fresh.configure(configured)
-    done = fresh.snakemake("converted/mine", "--dry-run", check=False)
+def test_what_breaks_a_challenge_is_one_clear_line(fresh, target, configured, line):
+    fresh.configure(LOCAL | configured)
+    done = fresh.snakemake(target, "--dry-run", check=False)
     assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
     assert len([each for each in (done.stdout + done.stderr).splitlines() if line in each]) == 1, done.stderr

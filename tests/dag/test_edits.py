@@ -103,7 +103,7 @@ def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
         "    min_characters: NonNegative\n",
         "    min_characters: NonNegative\n    min_lines: NonNegative = 0\n",
     )
-    checkout.edit("config/defaults.yaml", "corpus:\n", "corpus:\n  min_lines: 0\n")
+    checkout.edit("config/defaults.yaml", "\ncorpus:\n", "\ncorpus:\n  min_lines: 0\n")
     assert checkout.would_run("converted/eng") == []
     assert "min_lines" not in (checkout.results / checkout.settings("corpus", "eng")[0]).read_text()
     checkout.configure(SMALL | {"corpus": {"min_lines": 3}})

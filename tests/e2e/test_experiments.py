@@ -21,22 +21,11 @@ GRID = {
     "seeds": 2,
     "compare_with": {"train.optimizer": "lamb"},
 }
-STAGES = ("tokenizer", "shards", "train", "export", "evaluate")
+AFTER_TRAIN = ("train", "export", "evaluate")
 
 
 def configured(workspace: Workspace, **experiments: dict) -> None:
     workspace.configure(copy.deepcopy(SMALL) | {"experiments": experiments})
-
-
-def taken(workspace: Workspace, name: str) -> dict[str, list[str]]:
-    """Return for each stage the models of an experiment whose results were taken from another model."""
-    found = {}
-    for stage in STAGES:
-        logs = (workspace.path / "logs" / stage).rglob("*.log")
-        lines = {log.relative_to(workspace.path / "logs" / stage).parts[0]: log.read_text() for log in logs}
-        models = {model.removesuffix(".log"): text for model, text in lines.items() if model.startswith(f"{name}_")}
-        found[stage] = sorted(model for model, text in models.items() if "is the same: linking its files" in text)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -55,28 +44,16 @@ CELLS = [f"optimizers_{cell}_s{seed}" for cell in ("adamw", "lamb") for seed in 
 
 def test_what_cells_share_is_made_once(ran):
     """The first seed of the base's own settings is the base."""
-    alike = ["optimizers_lamb_s1"]
-    assert taken(ran, "optimizers") == {
-        "tokenizer": CELLS,
-        "shards": CELLS,
-        "train": alike,
-        "export": alike,
-        "evaluate": alike,
-    }
-    weights = {cell: sha256(ran.path / f"results/models/{cell}/model.safetensors") for cell in CELLS}
-    assert len(set(weights.values())) == 4
-    assert weights["optimizers_lamb_s1"] == sha256(ran.path / "results/models/eng/model.safetensors")
 
+    def made(stage: str, *models: str) -> set[Path]:
+        return {(ran.path / f"results/of/{model}/{stage}").resolve(strict=True) for model in models}
 
-def test_the_terminal_says_what_was_not_made_again(ran):
-    """A linked result took no work, and its line shows none."""
-    lines = (ran.path / "output.txt").read_text().splitlines()
-    found = {stage: [line for line in lines if re.search(rf"^[\d:]+ +\[\S+ +{stage} ", line)] for stage in STAGES}
-    for stage, folder in {"train": "models", "evaluate": "evaluations", "shards": "shards"}.items():
-        (line,) = [line for line in found[stage] if " optimizers_lamb_s1" in line]
-        assert re.search(rf"  same as results/{folder}/\w+(/eng)?: linked$", line), line
-    others = [line for line in found["train"] if " optimizers_lamb_s1" not in line]
-    assert len(others) == 3 and not any("same as" in line for line in others)
+    for stage in ("corpus", "tokenizer", "shards"):
+        assert made(stage, *CELLS) == made(stage, "eng")
+    for stage in AFTER_TRAIN:
+        assert len(made(stage, *CELLS)) == 4 and made(stage, "optimizers_lamb_s1") == made(stage, "eng")
+    weights = {sha256(ran.path / f"results/of/{cell}/train/model.safetensors") for cell in CELLS}
+    assert len(weights) == 4
 
 
 def test_the_tables_have_all_cells_and_seeds(ran):
@@ -101,11 +78,6 @@ def test_the_tables_have_all_cells_and_seeds(ran):
     assert re.search(rf">trained by</th><td>babelmill {re.escape(__version__)}[^<]*</td>", made_with)
 
 
-def copied(ran: Workspace, tmp_path: Path) -> Workspace:
-
-    return Workspace(shutil.copytree(ran.path, tmp_path / "work", symlinks=True))
-
-
 @pytest.mark.parametrize(
     ("change", "new"),
     [
@@ -118,16 +90,15 @@ def test_nothing_runs_again_and_a_seed_or_a_cell_more_runs_alone(ran, change, ne
     configured(ran, optimizers=GRID | change)
     jobs = ran.would_run(targets=["experiments/optimizers"])
     configured(ran, optimizers=GRID)
-    assert jobs == {(stage, cell) for stage in (*STAGES, "convert") for cell in new} | {("experiment", "optimizers")}
+    made = {(stage, "eng") for stage in AFTER_TRAIN} | {("convert", cell) for cell in new}
+    assert jobs == made | {("experiment", "optimizers")}
 
 
 def test_a_renamed_experiment_trains_nothing(ran, tmp_path):
-    """Results are found by their settings; names only point to them."""
-    work = copied(ran, tmp_path)
+    work = Workspace(shutil.copytree(ran.path, tmp_path / "work", symlinks=True))
     configured(work, masks=GRID)
+    renamed = {("convert", cell.replace("optimizers", "masks")) for cell in CELLS}
+    assert work.would_run(targets=["experiments/masks"]) == renamed | {("experiment", "masks")}
     work.snakemake("experiments/masks")
-    renamed = [cell.replace("optimizers", "masks") for cell in CELLS]
-    assert taken(work, "masks") == dict.fromkeys(STAGES, renamed)
-    assert work.would_run(targets=["experiments/masks"]) == {("experiment", "masks")}
     ours, theirs = ((work.path / f"experiments/{name}/table.md").read_text() for name in ("masks", "optimizers"))
     assert ours.splitlines()[1:] == theirs.splitlines()[1:]

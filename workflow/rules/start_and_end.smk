@@ -73,10 +73,11 @@ def say_what_is_left_out():
 def say_edits():
     """At the end of a dry run, name the modules that were edited since results were made that stay."""
     if workflow.dryrun and workflow.dag is not None and workflow.is_main_process:
-        run = set(jobs_to_run())
-        there = {each.path: each for model in WRITTEN for each in GRAPH.of_model(model)}
-        for line in edits(each for each in there.values() if (each.stage.stage, each.name) not in run):
-            print(escape.lines(line))
+        with contextlib.suppress(UserError):  # what is wrong in the configuration was said before
+            run = set(jobs_to_run())
+            there = {each.path: each for model in WRITTEN for each in GRAPH.of_model(model)}
+            for line in edits(each for each in there.values() if (each.stage.stage, each.name) not in run):
+                print(escape.lines(line))
 
 
 def end(logs):

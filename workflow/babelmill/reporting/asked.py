@@ -40,7 +40,9 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
         "models": of_models,
         "languages": {code: configuration.table[code].name for code in codes},
         "suites": {suite: about_suite(configuration, suite, codes) for suite in dict.fromkeys([*covering, *suites])},
-        "tasks": {task: about_task(configuration, task) for task in tasks},
+        "tasks": {
+            task: about_task(configuration, task) | {"metric": configuration.task(task).metric} for task in tasks
+        },
         "version": __version__,
     }
 
