@@ -69,10 +69,11 @@ def test_damaged_results_are_named_and_the_others_are_listed(interrupted):
     (interrupted / "attempt.json").write_text("{}")
     _, found, below = listed()
     assert re.fullmatch(
-        r"not read: results/evaluate/eng-\w+/manifest.json: was changed after it was written.*", below[0]
+        r"not read: /.*/results/evaluate/eng-\w+/manifest.json: was changed after it was written.*", below[0]
     )
     assert below[1:] == [f"not read: results/checkpoints/{interrupted.name}: KeyError: 'steps'"]
-    assert [*found] == ["eng"] and len(found["eng"]) == 3, "without scores"
+    (place,) = Path("results/checkpoints").glob("eng-*")
+    assert [*found] == [place.name], "its run is in the checkpoints"
 
 
 def test_a_folder_without_runs_says_so(folder):
