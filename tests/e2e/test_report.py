@@ -117,7 +117,7 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
     paradigms = [row for row in blimp if row["paradigm"] != "all"]
     assert len(paradigms) == 3 * len(report_results.PHENOMENA) and {row["phenomenon"] for row in paradigms} == {""}
     assert {(row["suite"] == "", row["unit"]) for row in rows} == {(True, "bits per byte"), (False, "share")}
-    assert {row["seed"] for row in rows} == {"1"} and {row["settings"] for row in rows} == {""}, "one recipe"
+    assert {row["seed"] for row in rows} == {"42"} and {row["settings"] for row in rows} == {""}, "one recipe"
     text = html.read_text()
     assert "not covered" in text and "islands&lt;b&gt;" in text and "lm-evaluation-harness" in text
     assert text.count('<svg class="curves"') == 45 and "<h2>Not complete" not in text
@@ -172,7 +172,7 @@ def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, c
     (graph.result("score", "deu", "multiblimp").path / "scores.json").write_text("{}")
     for stage in ("train", "evaluate"):
         graph.result(stage, "fra").record.unlink()
-    log = tmp_path / "logs/suite" / f"{graph.result('suite', 'fra', 'multiblimp').name}.log"
+    log = tmp_path / "logs/train" / f"{graph.result('train', 'fra').name}.log"
     log.parent.mkdir(parents=True)
     log.write_text(f"2026-01-01 error: out of memory {NOT_SAFE} of s3://me:pw@bucket/a?sig=1f\n")
     assert cli.main(["report", "all", "--configfile", "config.yaml"]) == 0
@@ -180,7 +180,7 @@ def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, c
     path = tmp_path / "reports/all.html"
     text = path.read_text()
     assert "Not complete" in text and NOT_SAFE not in text
-    assert "failed (suite)" in text and "out of memory &lt;script&gt;" in text
+    assert "failed (train)" in text and "out of memory &lt;script&gt;" in text
     assert "s3://***@bucket/a?***" in text
     assert "scores.json: 2 bytes, but" in text
     rows = table(path.with_suffix(".csv"))
