@@ -37,7 +37,7 @@ def one_code(tmp_path_factory) -> OneCode:
 
 
 def test_a_model_of_one_code_a_text_is_a_plain_classifier(one_code, capsys):
-    folder = one_code.folder / "converted"
+    folder = one_code.folder / "converted/test"
     config, trades = read_json(folder / "config.json"), ["?", *sorted(TRADES)]
     assert config["problem_type"] == "single_label_classification" and [*config["id2label"].values()] == trades
     assert config["labels"]["exclusive"] and not config["labels"]["decoder_layers"]

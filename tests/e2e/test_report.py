@@ -7,16 +7,18 @@ import re
 import pytest
 import yaml
 
-from babelmill import cli, experiment, report
+from babelmill import cli
 from babelmill.config import loading
 from babelmill.config.snapshots import BABYLM
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError, read_json, write_json
 from babelmill.experiments import asked as experiments
-from babelmill.reporting.asked import asked_of, write_settings
+from babelmill.graph import Graph
+from babelmill.reporting.asked import asked_of
 from babelmill.reporting.page import page
 from babelmill.reporting.results import read_all
 from babelmill.reporting.table import score_table, write_csv
 from helpers.browser import Browser
+from helpers.programs.prepared import run_module
 from helpers.results import report_results
 
 pytestmark = pytest.mark.slow
@@ -29,20 +31,28 @@ CROWDED = """[...document.querySelectorAll('svg.strip')].some(axis => {
 NOT_SAFE = "<script>alert(1)</script>"
 
 
-def configured(folder, monkeypatch, targets: list[str], **top) -> loading.Configuration:
-    """The configuration of a folder, which becomes the working folder."""
+def configured(folder, monkeypatch, targets: list[str], **top) -> Graph:
+    """The graph of a folder, which becomes the working folder."""
     monkeypatch.chdir(folder)
-    values = {"targets": targets, "preset": "tiny", "evaluation": {"suites": list(SUITES)}} | top
-    (folder / "config.yaml").write_text(yaml.safe_dump(values))
-    return loading.load(["config.yaml"])
+    (folder / "text.txt").write_text("a text\n")
+    values = {"targets": targets, "preset": "tiny", "evaluation": {"suites": list(SUITES)}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(values | {"corpus": {"files": ["text.txt"]}} | top))
+    return Graph(loading.load(["config.yaml"]))
 
 
-def make(folder, configuration: loading.Configuration, models: list[str], **more) -> None:
+def make(graph: Graph, models: list[str], **more) -> None:
     """The results of models, on the suites that cover them."""
-    asked = asked_of(configuration, "+".join(models))
+    asked = asked_of(graph, "+".join(models))
     for model, about in asked["models"].items():
         covers = {suite: asked["suites"][suite]["covers"] for suite in about["suites"]}
-        report_results.make(folder, model, about["languages"], covers, **more)
+        report_results.make(graph, model, covers, **more)
+
+
+def write(stage: str, name: str, asked: dict) -> None:
+    """Run the stage `report` or `experiment` as Snakemake calls it."""
+    path = f"results/settings/{stage}/{name}.json"
+    write_json(path, asked)
+    run_module(f"babelmill.{stage}", path, check=True)
 
 
 @pytest.fixture(scope="module")
@@ -91,17 +101,14 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
     """As Snakemake calls the stage; the table holds every score of every result."""
     trio = {"trio": {"languages": ["eng", "deu", "fra"]}}
     first = configured(tmp_path, monkeypatch, ["tier1"], models=trio)
-    models = ["trio", *sorted(set(first.table) - {"kor"})[:44]]
-    configuration = configured(tmp_path, monkeypatch, ["tier1"], models=trio, batches={"everything": models})
-    make(tmp_path, configuration, models)
-    settings = write_settings(configuration, "everything")
-    monkeypatch.setattr(
-        "sys.argv", ["report", "--settings", str(settings), "--out", "reports/x.html", "--csv", "reports/x.csv"]
-    )
-    assert not report.main()
-    html, rows = tmp_path / "reports/x.html", table(tmp_path / "reports/x.csv")
+    models = ["trio", *sorted(set(first.configuration.table) - {"kor"})[:44]]
+    graph = configured(tmp_path, monkeypatch, ["tier1"], models=trio, batches={"everything": models})
+    make(graph, models)
+    asked = asked_of(graph, "everything")
+    write("report", "everything", asked)
+    html, rows = tmp_path / "reports/everything.html", table(tmp_path / "reports/everything.csv")
     assert {row["model"] for row in rows} == set(models)
-    eng = read_json("results/scores/eng/blimp/scores.json")["languages"]["eng"]["methods"]["causal"]
+    eng = read_json(graph.result("score", "eng", "blimp").path / "scores.json")["languages"]["eng"]["methods"]["causal"]
     found = next(row for row in rows if (row["model"], row["suite"], row["method"]) == ("eng", "blimp", "causal"))
     assert found["phenomenon"] == "all" and float(found["score"]) == pytest.approx(eng["paradigms"]["score"], rel=1e-5)
     assert [float(found[end]) for end in ("low", "high")] == pytest.approx(eng["paradigms"]["interval"], rel=1e-5)
@@ -110,7 +117,7 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
     paradigms = [row for row in blimp if row["paradigm"] != "all"]
     assert len(paradigms) == 3 * len(report_results.PHENOMENA) and {row["phenomenon"] for row in paradigms} == {""}
     assert {(row["suite"] == "", row["unit"]) for row in rows} == {(True, "bits per byte"), (False, "share")}
-    assert {row["seed"] for row in rows} == {"1"} and {row["settings"] for row in rows} == {""}, "one recipe"
+    assert {row["seed"] for row in rows} == {"42"} and {row["settings"] for row in rows} == {""}, "one recipe"
     text = html.read_text()
     assert "not covered" in text and "islands&lt;b&gt;" in text and "lm-evaluation-harness" in text
     assert text.count('<svg class="curves"') == 45 and "<h2>Not complete" not in text
@@ -122,15 +129,15 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
     assert len(rows) == 47 and english == sorted(english), "bits per byte, the best of a language first"
     assert rows[0][1] == min(bits for _, bits in rows), "the language with the best model first"
     fits_a_page(browser)
-    (tmp_path / "results/evaluations/eng/evaluation.json").write_text("{}")
+    (graph.result("evaluate", "eng").path / "evaluation.json").write_text("{}")
     with pytest.raises(UserError, match=r"evaluation.json: 2 bytes"):
-        read_all(read_json(settings))
+        read_all(asked)
 
 
 def test_one_model(browser, tmp_path, monkeypatch):
-    configuration = configured(tmp_path, monkeypatch, ["eng"])
-    make(tmp_path, configuration, ["eng"], snapshots=BABYLM[:19], masked_pairs=50)
-    asked = asked_of(configuration, "eng")
+    graph = configured(tmp_path, monkeypatch, ["eng"])
+    make(graph, ["eng"], snapshots=BABYLM[:19], masked_pairs=50)
+    asked = asked_of(graph, "eng")
     path = tmp_path / "eng.html"
     path.write_text(page(asked, read_all(asked)))
     assert page(asked, read_all(asked)) == path.read_text(), "the same results are the same page"
@@ -146,9 +153,9 @@ def test_one_model(browser, tmp_path, monkeypatch):
 
 def test_published_scores_stand_beside_ours(browser, tmp_path, monkeypatch):
     """A score that a suite names as a baseline, too, is there once."""
-    configuration = configured(tmp_path, monkeypatch, ["eng"])
-    make(tmp_path, configuration, ["eng"])
-    asked = asked_of(configuration, "eng")
+    graph = configured(tmp_path, monkeypatch, ["eng"])
+    make(graph, ["eng"])
+    asked = asked_of(graph, "eng")
     path = tmp_path / "eng.html"
     path.write_text(page(asked, read_all(asked)))
     looked_at(browser, path)
@@ -160,22 +167,20 @@ def test_published_scores_stand_beside_ours(browser, tmp_path, monkeypatch):
 def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, capsys):
     """As the command is called. Nothing at all of one model; of others a failed stage, and a damaged result."""
     models = ["eng", "deu", "fra", "nld"]
-    (tmp_path / "text.txt").write_text("a text\n")
-    texts = {code: {"corpus": {"files": ["text.txt"]}} for code in models}
-    configuration = configured(tmp_path, monkeypatch, models, languages=texts)
-    make(tmp_path, configuration, models[:3])
-    (tmp_path / "results/scores/deu/multiblimp/scores.json").write_text("{}")
-    (tmp_path / "results/models/fra/manifest.json").unlink()
-    log = tmp_path / "logs/suite/multiblimp/fra.log"
+    graph = configured(tmp_path, monkeypatch, models)
+    make(graph, models[:3])
+    (graph.result("score", "deu", "multiblimp").path / "scores.json").write_text("{}")
+    for stage in ("train", "evaluate"):
+        graph.result(stage, "fra").record.unlink()
+    log = tmp_path / "logs/train" / f"{graph.result('train', 'fra').name}.log"
     log.parent.mkdir(parents=True)
     log.write_text(f"2026-01-01 error: out of memory {NOT_SAFE} of s3://me:pw@bucket/a?sig=1f\n")
-    (tmp_path / "results/evaluations/fra/manifest.json").unlink()
     assert cli.main(["report", "all", "--configfile", "config.yaml"]) == 0
     assert "reports/all.html, reports/all.csv: 4 models" in capsys.readouterr().out
     path = tmp_path / "reports/all.html"
     text = path.read_text()
     assert "Not complete" in text and NOT_SAFE not in text
-    assert "failed (suite)" in text and "out of memory &lt;script&gt;" in text
+    assert "failed (train)" in text and "out of memory &lt;script&gt;" in text
     assert "s3://***@bucket/a?***" in text
     assert "scores.json: 2 bytes, but" in text
     rows = table(path.with_suffix(".csv"))
@@ -192,12 +197,9 @@ def test_an_experiment(browser, tmp_path, monkeypatch):
     grid = {"base": ["eng", "trio"], "vary": {"train.learning_rate": [0.01, 0.02]}, "seeds": 3}
     more = {"models": {"trio": {"languages": ["eng", "deu", "fra"]}}}
     more["experiments"] = {"masking": grid | {"compare_with": {"train.learning_rate": 0.01}}}
-    configuration = configured(tmp_path, monkeypatch, ["eng"], **more)
-    for cell in configuration.cells["masking"]:
-        make(tmp_path, configuration, [cell.name], seed=cell.seed, learning_rate=cell.values["train.learning_rate"])
-    settings = experiments.write_settings(configuration, "masking")
-    monkeypatch.setattr("sys.argv", ["experiment", "--settings", str(settings), "--out", "experiments/masking"])
-    assert not experiment.main()
+    graph = configured(tmp_path, monkeypatch, ["eng"], **more)
+    make(graph, [cell.name for cell in graph.configuration.cells["masking"]])
+    write("experiment", "masking", experiments.asked_of(graph, "masking"))
     folder = tmp_path / "experiments/masking"
     assert {path.name for path in folder.iterdir()} == {"results.csv", "table.md", "table.tex", "page.html"}
     looked_at(browser, folder / "page.html")

@@ -162,7 +162,9 @@ def differing_settings(models: Iterable[ModelResults]) -> dict[str, dict[str, st
     found = {model.name: training_settings(model) for model in models if ("train", "") in model.manifests}
     keys = dict.fromkeys(key for settings in found.values() for key in settings if key != "train.seed")
     texts = {name: {key: json.dumps(settings.get(key)) for key in keys} for name, settings in found.items()}
-    differ = [key for key in keys if len({settings[key] for settings in texts.values()}) > 1]
+    null = json.dumps(None)  # a model of one language has no mixture, so it does not differ in that
+    of_key = {key: {settings[key] for settings in texts.values()} for key in keys}
+    differ = [key for key in keys if len(of_key[key] - ({null} if key.startswith("mixture.") else set())) > 1]
     return {name: {key: settings[key] for key in differ} for name, settings in texts.items()}
 
 
