@@ -5,6 +5,7 @@ to know the stages uses `STAGES`: the graph, the rules, the commands and the tes
 rules file of the same name in `workflow/rules/`, and a module of the same name beside this one (see CONTRIBUTING.md).
 """
 
+import csv
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,6 +16,7 @@ from babelmill.config.canonical import at_neutral, from_file, to_file
 from babelmill.config.mistakes import worded
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
+from babelmill.core import escape
 from babelmill.core.files import UserError, not_found, read_json, sha256
 
 RESULTS = Path("results")
@@ -648,12 +650,21 @@ class PredictStage(NamedStage):
 
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
-        """Refuse a model without labels, and a table that is not there."""
+        """Refuse a model without labels, and a table that is not there or lacks a column: else after the training."""
         if not learns_labels(configuration.model(model)):
             raise UserError(f"model {model} learns no labels (train.objective): there are no codes to predict")
-        path = inputs.prediction_table(configuration, model, part)["file"]
+        table = inputs.prediction_table(configuration, model, part)
+        path, where = table["file"], f"predict.inputs.{part} of model {model}"
         if not Path(path).is_file():
-            raise UserError(f"predict.inputs.{part} of model {model}: {path}: {not_found(path)}")
+            raise UserError(f"{where}: {path}: {not_found(path)}")
+        if path.endswith((".csv", ".tsv")):  # other files are looked at by the stage alone
+            with open(path, encoding=table["encoding"], errors="replace", newline="") as file:
+                heading = next(csv.reader(file, delimiter="\t" if path.endswith(".tsv") else table["delimiter"]), [])
+            for key in ("text_column", "context_column"):
+                if (column := table.get(key)) and column not in [name.lstrip("\ufeff") for name in heading]:
+                    raise UserError(
+                        f"{where}: {key} = {column!r}: a column of {path} is expected: {escape.some(heading)}"
+                    )
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
