@@ -659,7 +659,9 @@ class PredictStage(NamedStage):
             raise UserError(f"{where}: {path}: {not_found(path)}")
         if path.endswith((".csv", ".tsv")):  # other files are looked at by the stage alone
             with open(path, encoding=table["encoding"], errors="replace", newline="") as file:
-                heading = next(csv.reader(file, delimiter="\t" if path.endswith(".tsv") else table["delimiter"]), [])
+                heading = next(
+                    csv.reader(file, delimiter="\t" if path.endswith(".tsv") else table.get("delimiter") or ","), []
+                )
             for key in ("text_column", "context_column"):
                 if (column := table.get(key)) and column not in [name.lstrip("\ufeff") for name in heading]:
                     raise UserError(
