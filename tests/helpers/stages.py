@@ -105,7 +105,7 @@ def run_stage(
     return manifest.verify(out)["figures"]
 
 
-def any_settings(stage: str = "shards", **values: Any) -> Any:
+def any_settings(stage: str = "shards", /, **values: Any) -> Any:
     """Return what `manifest.write` needs to know of a stage."""
     return argparse.Namespace(stage=stage, raw={"stage": stage} | values)
 

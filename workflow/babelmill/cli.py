@@ -136,6 +136,8 @@ def run(arguments: list[str]) -> int:
         bars.say(escape.lines(f"error: {error}"))
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if not (problem := trouble(error)):
             raise

@@ -173,7 +173,9 @@ class Graph:
     def at(self, path: Path) -> Result:
         """Return the result at a path that a settings file names."""
         if path not in self._paths:
-            (stage,) = (each for each in STAGES.values() if path.parent == each.path_of("x").parent)
+            stage = next((each for each in STAGES.values() if path.parent == each.path_of("x").parent), None)
+            if stage is None:
+                raise UserError(f"{path}: not the path of a result")
             return self.named(stage.stage, path.stem if path.suffix == ".json" else path.name)
         return self._paths[path]
 

@@ -111,8 +111,8 @@ def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskStage) -> di
         told = f"the test words have labels that no training word has: {escape.some(unknown)}"
         if words > FEW * len(labels["test"]):
             raise UserError(
-                f"{settings.task}, {settings.languages[0]}: {told}; the classes are {escape.some(sorted(counts['train']))};"
-                " correct the files, or `label` of the task"
+                f"{settings.task}, {settings.languages[0]}: {told}; the classes are"
+                f" {escape.some(sorted(counts['train']))}; correct the files, or `label` of the task"
             )
         log.warning(
             "%s, %s: %s; %s count as wrong", settings.task, settings.languages[0], told, plural(words, "such word")

@@ -4,6 +4,7 @@ A rule takes a settings file and what it is made from. A finished result asks fo
 times nor deleted intermediate results can start it again (see `babelmill/graph.py`).
 """
 
+import functools
 import gc
 import os
 import re
@@ -82,7 +83,7 @@ shell.prefix(f"export {PYTHON}PYTHONPATH={IMPORTED}{SAFE} GOMP_SPINCOUNT=${{{{GO
 if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
-from babelmill.config import loading
+from babelmill.config import identifiers, loading
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest
@@ -101,9 +102,10 @@ accept_all_letters(*(getattr(handler, "stream", None) for handler in logger.hand
 def one_line(function):
     """Make a function end with the one line of a UserError. Snakemake would add the rule and a traceback to it."""
 
-    def wrapped(*wildcards):
+    @functools.wraps(function)  # Snakemake looks at the names of its arguments
+    def wrapped(*wildcards, **more):
         try:
-            return function(*wildcards)
+            return function(*wildcards, **more)
         except UserError as error:
             sys.exit(escape.lines(f"error: {error}"))
         except Exception as error:
@@ -273,26 +275,17 @@ def gpus(stage, most):
     return of
 
 
-def megabytes(amount):
-    """Return a resource: an amount of memory, and more with each attempt."""
-    return lambda wildcards, attempt: amount * attempt
-
-
-def minutes(amount):
-    """Return a resource: an amount of time, and more with each attempt."""
+def each_attempt(amount):
+    """Return a resource: an amount, and twice, three times, ... as much when `retries` repeat the job."""
     return lambda wildcards, attempt: amount * attempt
 
 
 @one_line
-def gb_of_text(wildcards):
-    """Return the GB of local text from which a corpus is made."""
-    sources = GRAPH.named("corpus", wildcards.result).asked["sources"].values()
-    return sum(each["bytes"] for each in sources if isinstance(each, dict)) / 1e9
-
-
 def memory_of_corpus(wildcards, attempt):
-    """Return the MB of memory of `corpus`, which keeps some bytes of each document."""
-    return round(8000 + 250 * gb_of_text(wildcards)) * attempt
+    """Return the MB of `corpus`: some bytes of each document, and in each process the model that finds languages."""
+    asked = GRAPH.named("corpus", wildcards.result).asked
+    gigabytes = sum(each["bytes"] for each in asked["sources"].values() if isinstance(each, dict)) / 1e9
+    return round(8000 + 250 * gigabytes + 9 * identifiers.megabytes(CONFIG, asked["languages"][0])) * attempt
 
 
 def of_models(stage, asked_of, output):

@@ -18,6 +18,6 @@ rule corpus:
     threads: 8
     resources:
         mem_mb=memory_of_corpus,
-        runtime=minutes(240),
+        runtime=each_attempt(240),
     shell:
         "python -m babelmill.corpus {input.settings:q} --threads {threads}"

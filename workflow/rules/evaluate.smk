@@ -20,7 +20,7 @@ rule evaluate:
     threads: 8
     resources:
         gpu=gpus("evaluate", most=1),
-        mem_mb=megabytes(16_000),
-        runtime=minutes(240),
+        mem_mb=each_attempt(16_000),
+        runtime=each_attempt(240),
     shell:
         "python -m babelmill.evaluate {input.settings:q} --threads {threads} --gpus {resources.gpu}"

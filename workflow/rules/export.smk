@@ -13,7 +13,7 @@ rule export:
         "../../envs/babelmill.yaml"
     threads: 2
     resources:
-        mem_mb=megabytes(16_000),
-        runtime=minutes(120),
+        mem_mb=each_attempt(16_000),
+        runtime=each_attempt(120),
     shell:
         "python -m babelmill.export {input.settings:q} --threads {threads}"

@@ -18,7 +18,7 @@ rule predict:
     threads: 8
     resources:
         gpu=gpus("predict", most=1),
-        mem_mb=megabytes(16_000),
-        runtime=minutes(240),
+        mem_mb=each_attempt(16_000),
+        runtime=each_attempt(240),
     shell:
         "python -m babelmill.predict {input.settings:q} --threads {threads} --gpus {resources.gpu}"

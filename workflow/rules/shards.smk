@@ -13,7 +13,7 @@ rule shards:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        mem_mb=megabytes(4000),
-        runtime=minutes(240),
+        mem_mb=each_attempt(4000),
+        runtime=each_attempt(240),
     shell:
         "python -m babelmill.shards {input.settings:q} --threads {threads}"

@@ -16,7 +16,7 @@ rule submission:
         "../../envs/babelmill.yaml"
     threads: 1
     resources:
-        mem_mb=megabytes(8000),
-        runtime=minutes(60),
+        mem_mb=each_attempt(8000),
+        runtime=each_attempt(60),
     shell:
         "python -m babelmill.submission {input.settings:q} --threads {threads}"

@@ -13,7 +13,7 @@ rule tokenizer:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        mem_mb=megabytes(24_000),
-        runtime=minutes(120),
+        mem_mb=each_attempt(24_000),
+        runtime=each_attempt(120),
     shell:
         "python -m babelmill.tokenizer {input.settings:q} --threads {threads}"

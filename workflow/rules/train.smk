@@ -22,7 +22,7 @@ rule train:
         nodes=1,
         requeue=0,
         attempt=lambda wildcards, attempt: attempt,
-        mem_mb=megabytes(32_000),
+        mem_mb=each_attempt(32_000),
         runtime=720,
     shell:
         "python -m babelmill.train {input.settings:q} --threads {threads}"

@@ -14,7 +14,7 @@ rule tune:
     threads: 8
     resources:
         gpu=gpus("tune", most=1),
-        mem_mb=megabytes(16_000),
-        runtime=minutes(480),
+        mem_mb=each_attempt(16_000),
+        runtime=each_attempt(480),
     shell:
         "python -m babelmill.tune {input.settings:q} --threads {threads} --gpus {resources.gpu}"

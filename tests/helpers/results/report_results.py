@@ -4,28 +4,23 @@ import json
 import math
 import random
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest
-from babelmill.core.files import sha256, write_json
-from babelmill.stages import STAGES
+from babelmill.core.files import write_json
+from babelmill.graph import Graph, Result
 from babelmill.suites.results import wilson
+from helpers.stages import any_settings
 
 PHENOMENA = ("anaphor_agreement", "argument_structure", "binding", "control_raising", "ellipsis", "islands<b>")
 
 
-def put(
-    folder: Path, stage: str, name: str, files: Iterable[str] = (), figures: Any = None, of: Any = (), **settings: Any
-) -> None:
-    """Write a manifest of existing files. `of` names the stages of the model from which it was made."""
-    written = {file: {"bytes": (folder / file).stat().st_size, "sha256": sha256(folder / file)} for file in files}
-    root = Path(folder.as_posix().rpartition("results/")[0])
-    before = [STAGES[each].path(name, "") for each in of]
-    upstream = {path.as_posix(): sha256(root / path / manifest.NAME) for path in before}
-    about = {"stage": stage, "name": name, "version": "1.0.0", "upstream": upstream, "files": written}
-    about |= {"figures": figures or {}, "settings": settings | {"version": 3, "name": name}}
-    write_json(folder / manifest.NAME, about | {"key": name, "made_with": {}, "made_from": upstream})
+def put(result: Result, files: Iterable[str] = (), figures: Any = None, **settings: Any) -> None:
+    """Write the manifest of a result, with files that are there, into the present folder."""
+    result.path.mkdir(parents=True, exist_ok=True)
+    asked = result.asked | settings
+    upstream = [each.path for each in result.upstream if each.record.is_file()]
+    manifest.write(result.path, any_settings(result.stage.stage, **asked), files, upstream, figures)
 
 
 def record_of(draw: random.Random, steps: int) -> list[dict[str, Any]]:
@@ -116,50 +111,45 @@ def scores_of(
 
 
 def make(
-    root: Path,
+    graph: Graph,
     model: str,
-    languages: list[str],
     suites: dict[str, list[str]],
     steps: int = 2000,
     snapshots: Iterable[float] = (),
-    seed: int = 1,
-    learning_rate: float = 0.01,
     masked_pairs: int | str = "all",
     phenomena: Iterable[str] = PHENOMENA,
     trained: dict[str, Any] | None = None,
 ) -> None:
-    """Write the results of a model.
+    """Write the results of a model into the present folder.
 
     Args:
-        root: where Snakemake would run.
+        graph: where its results are.
         model: its name.
-        languages: its codes.
         suites: {suite: codes that it covers}.
         steps: of its training.
         snapshots: scored, after so many million words.
-        seed, learning_rate: of its training.
         masked_pairs, phenomena: see `scores_of`.
         trained: more figures of its training.
     """
+    languages = list(graph.configuration.languages_of(model))
     draw = random.Random(f"{model} {languages}")
     for code in languages:
         hub = {"repository": f"lab/texts-{code}", "revision": "main", "commit": "7" * 40}
-        put(root / STAGES["corpus"].path(code, code), "corpus", code, figures={"hub": hub, "sources": []})
-        put(root / STAGES["shards"].path(model, code), "shards", model)
-    put(root / STAGES["tokenizer"].path(model, ""), "tokenizer", model, figures={"vocab_size": 16384, "report": {}})
-    folder = root / STAGES["train"].path(model, "")
-    folder.mkdir(parents=True)
+        put(graph.result("corpus", code), figures={"hub": hub, "sources": []})
+        put(graph.result("shards", model, code))
+    put(graph.result("tokenizer", model), figures={"vocab_size": 16384, "report": {}})
+    train = graph.result("train", model)
+    train.path.mkdir(parents=True, exist_ok=True)
     record = record_of(draw, steps)
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
+    (train.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
     figures = {"parameters": 31_400_000, "steps": steps, "tokens": steps * 32768, "epochs": 10.0}
-    sections = {"train": {"seed": seed, "learning_rate": learning_rate}, "model": {"num_hidden_layers": 12}}
-    put(folder, "train", model, ["metrics.jsonl"], figures | (trained or {}), languages=languages, **sections)
-    put(root / STAGES["export"].path(model, ""), "export", model, of=["train"], export={"default_variant": "ema"})
-    folder = root / STAGES["evaluate"].path(model, "")
-    write_json(folder / "evaluation.json", evaluation_of(draw, languages))
-    put(folder, "evaluate", model, ["evaluation.json"], of=["export"])
+    put(train, ["metrics.jsonl"], figures | (trained or {}))
+    put(graph.result("export", model), export={"default_variant": "ema"})
+    evaluate = graph.result("evaluate", model)
+    write_json(evaluate.path / "evaluation.json", evaluation_of(draw, languages))
+    put(evaluate, ["evaluation.json"])
     for suite, covered in suites.items():
-        folder = root / STAGES["score"].path(model, suite)
+        score = graph.result("score", model, suite)
         mine = [code for code in languages if code in covered]
-        write_json(folder / "scores.json", scores_of(draw, suite, mine, snapshots, masked_pairs, phenomena))
-        put(folder, "score", model, ["scores.json"], of=["export"])
+        write_json(score.path / "scores.json", scores_of(draw, suite, mine, snapshots, masked_pairs, phenomena))
+        put(score, ["scores.json"])

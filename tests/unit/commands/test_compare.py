@@ -19,6 +19,7 @@ from babelmill.evaluation.suite_scores import headline
 from babelmill.suites.kinds import Pairs
 from babelmill.suites.results import summary
 from babelmill.tasks import metrics
+from helpers.stages import any_settings
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -31,7 +32,7 @@ def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good
 
     `sampled`: the pairs without a score; the others are then a sample of each paradigm.
     """
-    folder, random = Path(f"results/scores/{name}/mine"), np.random.default_rng(seed)
+    folder, random = Path(f"results/score/{name}-mine"), np.random.default_rng(seed)
     folder.mkdir(parents=True)
     share_of_pair = np.repeat(shares, 100)
     margins = np.where(random.random(300) < share_of_pair, 1, -1) * random.exponential(2, 300)
@@ -45,12 +46,29 @@ def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good
     languages = {code: {"pairs": figures, "methods": methods}}
     about = {"suite": "mine", "headline": {"method": "causal", "of": of}, "languages": languages}
     write_json(folder / "scores.json", about | {"masked_pairs": "all", "pairs": 50 if sampled else "all"})
-    manifest.write(folder, manifest.StageRequest("score", name, {}), ["pairs.parquet", "scores.json"])
+    of_model(folder, ["pairs.parquet", "scores.json"], suite="mine")
 
 
-def evaluated(name, value, corpus="c" * 64, documents=10) -> None:
+def of_model(folder, files=(), upstream=(), figures=None, languages=("eng",), **settings) -> None:
+    """Write the manifest of a result."""
+    folder.mkdir(parents=True, exist_ok=True)
+    asked = any_settings(folder.parent.name, languages=[*languages], **settings)
+    manifest.write(folder, asked, files, upstream, figures)
+
+
+def convert(name) -> None:
+    """Write the manifest of a converted model, made from all results that there are of it."""
+    results = [path for path in Path("results").glob(f"*/{name}-*") if path.parent.name != "train"]
+    train = Path(f"results/train/{name}-0")
+    if train.is_dir():
+        results += [Path(f"results/corpus/{code}-0") for code in manifest.read(train)["settings"]["languages"]]
+    made_from = {"train": [train.as_posix()], "others": [path.as_posix() for path in results]}
+    of_model(Path("converted", name), made_from=made_from)
+
+
+def evaluated(name, value, corpus="c", documents=10) -> None:
     """An evaluation; the models differ by as much on each document, nearly."""
-    folder = Path(f"results/evaluations/{name}")
+    folder = Path(f"results/evaluate/{name}-0")
     random = np.random.default_rng(0)
     size = random.integers(50, 150, documents)
     hard = random.normal(1, 0.3, documents)  # for each model
@@ -63,13 +81,20 @@ def evaluated(name, value, corpus="c" * 64, documents=10) -> None:
     columns = {"language": ["eng"] * documents, "document": np.arange(documents), "bytes": size}
     columns |= {"whole_bytes": [int(size.sum())] * documents, "ema_causal": nats}
     pq.write_table(pa.table(columns), folder / "documents.parquet")
-    manifest.write(folder, manifest.StageRequest("evaluate", name, {}), ["evaluation.json", "documents.parquet"])
-    about = manifest.read(folder)
-    write_json(folder / "manifest.json", about | {"upstream": {"results/corpora/eng": corpus}})
+    of_corpus = Path(f"results/corpus/eng-{corpus}")
+    of_model(of_corpus)
+    of_model(folder, ["evaluation.json", "documents.parquet"], [of_corpus])
+
+
+def compared(*words) -> int:
+    """Run the command for models that are converted now."""
+    for path in Path("results").glob("*/*-*"):
+        convert(path.name.partition("-")[0])
+    return main(["compare", *words])
 
 
 def compare(capsys, *words) -> str:
-    assert main(["compare", *words]) == 0
+    assert compared(*words) == 0
     found = capsys.readouterr().out
     assert max(map(len, found.splitlines())) <= 110
     return found
@@ -90,7 +115,7 @@ def numbers_of(found: str, what: str) -> dict[str, float]:
 
 def test_scores_that_were_changed_are_not_compared(capsys):
     scored("a", [0.5, 0.5, 0.5])
-    path = Path("results/scores/a/mine/scores.json")
+    path = Path("results/score/a-mine/scores.json")
     path.write_text(path.read_text().replace('"pairs": "all"', '"pairs": 50'))
     assert main(["compare", str(path.parent), str(path.parent)]) == 1
     assert f"error: {path}: " in capsys.readouterr().err
@@ -107,11 +132,11 @@ def test_two_models(capsys):
     assert -0.35 < bits["low"] < -0.25 < bits["high"] < -0.15, "what is hard for both cancels out"
     whole = numbers_of(found, "all")
     for name, score in (("a", whole["first"]), ("b", whole["second"])):
-        about = read_json(f"results/scores/{name}/mine/scores.json")
+        about = read_json(f"results/score/{name}-mine/scores.json")
         assert score == pytest.approx(100 * headline(about, "eng")["score"], abs=0.05)
     assert 0 < whole["low"] < whole["difference"] < whole["high"]
     assert [name for name in ("one", "two", "three") if numbers_of(found, name)["sure"]] == ["one"], "where they differ"
-    points = [pq.read_table(f"results/scores/{name}/mine/pairs.parquet") for name in "ab"]
+    points = [pq.read_table(f"results/score/{name}-mine/pairs.parquet") for name in "ab"]
     right = [Pairs().points(each.slice(0, 100), "causal") for each in points]
     first, second = int((right[0] > right[1]).sum()), int((right[0] < right[1]).sum())
     assert f"McNemar, {first} : {second}\n" in found
@@ -119,33 +144,20 @@ def test_two_models(capsys):
 
 
 def trained(name, precision="fp32", languages=("eng",), **train) -> None:
-    """The training of a model, with its tokenizer and shards."""
-    for kind in ("models", "tokenizers", *(f"shards/{name}" for _ in languages)):
-        Path("results", kind).mkdir(parents=True, exist_ok=True)
-    asked = {"languages": [*languages], "train": train}
-    tokenizer = {"tokenizer": {"vocab_size": 320 + (name == "b")}}
-    manifest.write(
-        made("models", name),
-        manifest.StageRequest("train", name, asked),
-        ["metrics.jsonl"],
-        figures={"precision": precision},
-    )
-    manifest.write(made("tokenizers", name), manifest.StageRequest("tokenizer", name, tokenizer), [])
-    for code in languages:
-        manifest.write(made("shards", f"{name}/{code}"), manifest.StageRequest("shards", name, {}), [])
-
-
-def made(kind, name) -> Path:
-    folder = Path("results", kind, name)
+    """The training of a model, and its tokenizer."""
+    folder = Path(f"results/train/{name}-0")
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text("")
-    return folder
+    made_from = {"shards": []}
+    of_model(folder, ["metrics.jsonl"], (), {"precision": precision}, languages, train=train, made_from=made_from)
+    tokenizer = {"vocab_size": 320 + (name == "b")}
+    of_model(Path(f"results/tokenizer/{name}-0"), languages=languages, tokenizer=tokenizer)
 
 
 def test_the_settings_that_differ_come_first(capsys):
     """Of mixtures, the corpora of languages stand by their names."""
     for code, section in {"eng": {"min_words": 5}, "deu": {}}.items():
-        manifest.write(made("corpora", code), manifest.StageRequest("corpus", code, {"corpus": section}), [])
+        of_model(Path(f"results/corpus/{code}-0"), languages=[code], corpus=section)
     trained("a", "bf16", seed=1)
     trained("b", languages=["deu"], seed=1)
     trained("c", languages=["deu", "eng"], seed=2)
@@ -167,7 +179,7 @@ def test_one_weighting_of_paradigms_in_scores_and_comparison(capsys, of):
     found = compare(capsys, "a", "b")
     whole = numbers_of(found, "all that both scored, of 300")
     for name, score in (("a", whole["first"]), ("b", whole["second"])):
-        about = read_json(f"results/scores/{name}/mine/scores.json")
+        about = read_json(f"results/score/{name}-mine/scores.json")
         shares = about["languages"]["eng"]["methods"]["causal"]
         assert shares["pairs"]["score"] != pytest.approx(shares["paradigms"]["score"], abs=0.03)
         assert score == pytest.approx(100 * shares[of]["score"], abs=0.05)
@@ -177,21 +189,21 @@ def test_one_weighting_of_paradigms_in_scores_and_comparison(capsys, of):
 def test_only_pairs_that_both_were_scored_on_count(capsys):
     scored("a", (0.9, 0.6, 0.7), sampled=list(range(0, 50)))
     scored("b", (0.5, 0.6, 0.7), seed=1, sampled=list(range(40, 60)))
-    assert numbers_of(compare(capsys, "a", "results/scores/b"), "all that both scored, of 300")["n"] == 240
+    assert numbers_of(compare(capsys, "a", "results/score/b-mine"), "all that both scored, of 300")["n"] == 240
 
 
 def test_models_of_labels_have_no_scores_of_documents(capsys):
     for name, value in (("a", 0.5), ("b", 0.75)):
-        folder = Path(f"results/evaluations/{name}")
+        folder = Path(f"results/evaluate/{name}-0")
         exact = {"value": value, "standard_error": 0.02}
         evaluation = {"variants": {"ema": {"exact": exact}}, "documents": {"scored": 9, "of": 9}, "labels": {}}
         write_json(folder / "evaluation.json", evaluation | {"metrics": described(["exact"])})
-        manifest.write(folder, manifest.StageRequest("evaluate", name, {}), ["evaluation.json"])
+        of_model(folder, ["evaluation.json"])
     assert re.search(r"\n +exact +9 +50\.0 +75\.0 +-25\.0\n", compare(capsys, "a", "b"))
 
 
 def test_bits_per_byte_of_other_documents_are_not_compared(capsys):
-    for name, corpus, documents in (("a", "c" * 64, 10), ("b", "d" * 64, 10), ("c", "c" * 64, 9)):
+    for name, corpus, documents in (("a", "c", 10), ("b", "d", 10), ("c", "c", 9)):
         evaluated(name, 1.5, corpus, documents)
     for other in "bc":
         found = compare(capsys, "a", other)
@@ -203,8 +215,8 @@ def test_bits_per_byte_of_other_documents_are_not_compared(capsys):
     [
         (("a", "edited"), "not the same items (a on pairs.tsv (aaaaaaaaaaaa) and edited on pairs.tsv (bbbbbbbbbbbb))"),
         (("a", "shuffled"), "a and shuffled were not scored on the same items"),
-        (("a", "nix"), "nix: no results of a model of this name, nor a folder of scores"),
-        (("a", "results/scores"), "hold the same scores; name one of them"),
+        (("a", "nix"), "nix: no converted model of this name, nor a folder of scores"),
+        (("a", "results/score"), "hold the same scores; name one of them"),
         (("a", "edited", "--suite", "blimp"), "a has no scores of blimp; it has some of mine"),
         (("a", "b", "--method", "masked"), "a has no scores of method masked; it has causal"),
     ],
@@ -214,7 +226,7 @@ def test_what_does_not_compare_is_refused_in_a_line(capsys, words, expected):
     scored("b", (0.5, 0.5, 0.5))
     scored("edited", (0.5, 0.5, 0.5), digest="b" * 64)
     scored("shuffled", (0.5, 0.5, 0.5), good=GOOD[::-1])
-    assert main(["compare", *words]) == 1
+    assert compared(*words) == 1
     error = capsys.readouterr().err
     assert expected in error and error.count("\n") == 1
 
@@ -223,14 +235,6 @@ def test_other_languages_are_said(capsys):
     scored("a", (0.5, 0.5, 0.5))
     scored("b", (0.5, 0.5, 0.5), code="deu")
     assert "in different languages" in compare(capsys, "a", "b")
-
-
-def test_scores_of_an_earlier_model_are_refused(capsys):
-    for name in "ab":
-        scored(name, (0.5, 0.5, 0.5))
-    manifest.write(made("exports", "b"), manifest.StageRequest("export", "b", {}), [])
-    assert main(["compare", "a", "b"]) == 1
-    assert "results/scores/b/mine: was not made from the present results/exports/b" in capsys.readouterr().err
 
 
 def test_long_names_stand_above_the_tables(capsys):
@@ -244,12 +248,11 @@ def test_long_names_stand_above_the_tables(capsys):
 # Fine-tuned tasks.
 
 
-def tuned(name, seed, share, task="rte", rows=100, root="results/tuned", classes=("no", "yes"), **settings) -> Path:
+def tuned(name, seed, share, task="rte", rows=100, texts="0", classes=("no", "yes"), by_hand=False, **settings) -> Path:
     """A model tuned with a seed, right on a share of the rows; `settings`: what differs in the protocol."""
-    folder, of_rows = Path(root, name, task, str(seed)), Path(f"results/tasks/{task}/eng")
-    if not of_rows.is_dir():
-        of_rows.mkdir(parents=True)
-        manifest.write(of_rows, manifest.StageRequest("task", "eng", {}), [])
+    folder = Path("tuned", name, task, str(seed)) if by_hand else Path(f"results/tune/{name}-{task}.{seed}")
+    of_rows = Path(f"results/task/{task}_eng-{texts}")
+    of_model(of_rows, columns={"text": texts})
     labels = np.random.default_rng(0).integers(2, size=rows)
     right = np.random.default_rng([seed, len(name), *name.encode()]).random(rows) < share
     named = np.array(classes)
@@ -263,8 +266,8 @@ def tuned(name, seed, share, task="rte", rows=100, root="results/tuned", classes
     about = {"task": task, "protocol": settings.pop("protocol", "sound"), "metric": "accuracy", "seed": seed}
     write_json(folder / "scores.json", about | {"languages": {"eng": entry}})
     others = {key: settings.pop(key) for key in ("joint", "covered") if key in settings}
-    asked = manifest.StageRequest("tune", name, {"tuning": {"epochs": 5} | settings} | others)
-    manifest.write(folder, asked, ["predictions.parquet", "scores.json"], [of_rows])
+    others |= {"task": task, "seed": seed, "tuning": {"epochs": 5} | settings}
+    of_model(folder, ["predictions.parquet", "scores.json"], [of_rows], **others)
     return folder
 
 
@@ -277,12 +280,12 @@ def test_tasks_of_one_seed_have_mcnemars_test_and_one_correction(capsys):
         tuned("a", 1, 0.9, task)
         tuned("b", 1, share, task)
     found = compare(capsys, "a", "b")
-    score = read_json("results/tuned/a/rte/1/scores.json")["languages"]["eng"]["score"]
+    score = read_json("results/tune/a-rte.1/scores.json")["languages"]["eng"]["score"]
     line = numbers_of(found, "rte, sound, accuracy")
     assert (line["n"], line["first"]) == (100, round(100 * score, 1)) and line["sure"]
     right = {}
     for name in "ab":
-        rows = pq.read_table(f"results/tuned/{name}/rte/1/predictions.parquet").to_pydict()
+        rows = pq.read_table(f"results/tune/{name}-rte.1/predictions.parquet").to_pydict()
         right[name] = np.array(rows["label"]) == np.array(rows["prediction"])
     counts = [int((right["a"] & ~right["b"]).sum()), int((right["b"] & ~right["a"]).sum())]
     p = binomtest(counts[0], sum(counts)).pvalue
@@ -303,12 +306,12 @@ def test_a_task_may_have_the_name_of_a_suite(capsys):
 def test_tasks_of_several_seeds_and_of_folders_by_hand(capsys):
     for seed in (1, 2, 3):
         tuned("a", seed, 0.9)
-        tuned("gpt2", seed, 0.6, root="tuned")
+        tuned("gpt2", seed, 0.6, by_hand=True)
     for folder in ("tuned/gpt2", "tuned/gpt2/rte"):
         found = compare(capsys, "a", folder)
         assert numbers_of(found, "rte, sound, accuracy")["sure"] and "bootstrap, 3 : 3 seeds" in found
-    shutil.copytree("results/tuned/a/rte/1", "same")
-    found = compare(capsys, "results/tuned/a/rte/1", "same")
+    shutil.copytree("results/tune/a-rte.1", "same")
+    found = compare(capsys, "results/tune/a-rte.1", "same")
     assert "McNemar, 0 : 0" in found and "+0.0 (+0.0 to +0.0)" in found and "1.000" in found
 
 
@@ -325,16 +328,15 @@ def test_tasks_of_several_seeds_and_of_folders_by_hand(capsys):
 def test_other_protocols_and_rows_are_refused_in_a_line(capsys, other, expected):
     tuned("a", 1, 0.9, **({"words_cut": "left_out"} if "words_cut" in other else {}))
     tuned("b", 1, 0.9, **other)
-    assert main(["compare", "a", "b"]) == 1
+    assert compared("a", "b") == 1
     error = capsys.readouterr().err
     assert error.startswith("error: rte: ") and expected in error and error.count("\n") == 1
-    assert main(["compare", "a", "b", "--task", "sst"]) == 1
+    assert compared("a", "b", "--task", "sst") == 1
     assert "a has no scores of sst; it has some of rte" in capsys.readouterr().err
 
 
 def test_other_texts_with_the_same_labels_are_refused(capsys):
     tuned("a", 1, 0.9)
-    manifest.write(Path("results/tasks/rte/eng"), manifest.StageRequest("task", "eng", {"columns": {"text": "x"}}), [])
-    tuned("b", 1, 0.9)
-    assert main(["compare", "a", "b"]) == 1
+    tuned("b", 1, 0.9, texts="1")
+    assert compared("a", "b") == 1
     assert "were not scored on the same rows" in capsys.readouterr().err

@@ -14,9 +14,10 @@ import pytest
 from babelmill import cli
 from babelmill.commands import estimates
 from babelmill.commands import plan as command
-from babelmill.commands.estimates import jobs_of, text_of
+from babelmill.commands.estimates import text_of
 from babelmill.config.model_size import gpt_bert
 from babelmill.config.resolve import Configuration
+from babelmill.graph import Graph
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.runtime import cost
 from babelmill.runtime.cost import flops, has_gpu, peak_of
@@ -68,7 +69,7 @@ def test_the_speed_of_the_processor_is_the_same_on_a_busy_machine(fresh, monkeyp
 def test_it_foretells_what_training_did(workspace):
     """From the shards: the same parameters, steps and epochs as in the manifest of the trained model."""
     row = plan(workspace, "eng")["eng"]
-    did = json.loads((workspace.path / "results/models/eng/manifest.json").read_text())["figures"]
+    did = json.loads((workspace.path / "results/of/eng/train/manifest.json").read_text())["figures"]
     assert row["from"] == "shards"
     assert (int(row["parameters"]), int(row["steps"])) == (did["parameters"], did["steps"])
     assert float(row["epochs"]) == pytest.approx(did["epochs"])
@@ -91,7 +92,7 @@ def test_words_are_those_of_the_mixture(tmp_path, monkeypatch):
     for weights, share in (("size", 1 / 11), ("uniform", 1 / 2)):
         model = {"languages": list(languages), "mixture": {"weights": weights}}
         made = Configuration([("test", {"languages": languages, "models": {"two": model}})])
-        found = text_of(made, "two", jobs_of(made, "two"))
+        found = text_of(Graph(made), "two")
         assert found.words_per_token == pytest.approx((1 - share) + 2 * share, rel=1e-3)
 
 
@@ -158,10 +159,10 @@ def test_what_a_training_measured_is_used(workspace):
     """A training with a known utilisation and memory is better than an assumption, for models of its size."""
     workspace.configure(SMALL | {"resources": {"gpus": 1}})
     assert plan(workspace, "eng", "--gpu", "H100")["eng"]["measured"] == "False"
-    record = workspace.path / "results/models/deu/metrics.jsonl"
+    record = workspace.path / "results/of/deu/train/metrics.jsonl"
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     record.write_text("".join(json.dumps(line | {"mfu": 0.41, "memory": 3072.0}) + "\n" for line in lines))
-    about = workspace.path / "results/models/deu/manifest.json"
+    about = workspace.path / "results/of/deu/train/manifest.json"
     content = json.loads(about.read_text())
     content.pop("sha256")
     content["figures"]["precision"] = "bf16"
@@ -183,7 +184,7 @@ def test_what_a_training_measured_is_used(workspace):
 def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
     """Of the speed of trainings that ran here; of a guess before there is one."""
     workspace.configure(SMALL | {"resources": {"gpus": 4}})
-    for record in workspace.path.glob("results/models/*/metrics.jsonl"):
+    for record in workspace.path.glob("results/train/*/metrics.jsonl"):
         record.write_text(re.sub(r'("tokens_per_second": )[\d.]+', r"\g<1>5000.0", record.read_text()))
     row = plan(workspace, "eng")["eng"]
     assert (row["GPUs"], float(row["GPU-hours"]), row["measured"]) == ("0", 0.0, "True")
@@ -196,7 +197,7 @@ def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
     cluster.mkdir()
     (cluster / "profile.yaml").write_text("executor: slurm\n")
     assert plan(workspace, "eng", "--profile", cluster)["eng"]["GPUs"] == "4"
-    for record in workspace.path.glob("results/models/*/metrics.jsonl"):
+    for record in workspace.path.glob("results/train/*/metrics.jsonl"):
         record.unlink()
     guessed = plan(workspace, "eng")["eng"]
     assert guessed["measured"] == "False" and float(guessed["speed"]) > 1e6

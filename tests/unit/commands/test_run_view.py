@@ -13,25 +13,22 @@ from babelmill.commands.terminal.run_summary import idle_gpus
 from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_run
 from babelmill.core.bars import TERMINAL
 from babelmill.evaluation.metrics import described
+from babelmill.graph import MODELS_OF
 from babelmill.runtime.cost import has_gpu
-from babelmill.stages import STAGES as STAGES_BY_NAME
-from babelmill.stages import TO_CONVERTED
+from babelmill.stages import STAGES
 
-HUB = ("download", "base_model", "identifier", "suite", "score", "task", "tune")  # no model of the test has them
-STAGES = [stage for stage in TO_CONVERTED if stage not in HUB]
+OF_A_MODEL = ["corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
 
 
 def test_a_line_as_each_stage_begins_and_ends(built):
     lines = (built / "output.txt").read_text().splitlines()
     assert len(lines) <= 45
     for model in ("eng", "deu"):
-        for stage in STAGES:
-            begins = [line for line in lines if re.search(rf"^[\d:]+ +{stage} +{model} +begins$", line)]
-            ends = [
-                line
-                for line in lines
-                if re.search(rf"^[\d:]+ +\[\d+/14\] +{stage} +{model} +(\d+ s|\d+:\d\d)  \S", line)
-            ]
+        for stage in OF_A_MODEL:
+            name = model if stage == "convert" else rf"{model}-[0-9a-f]{{10}} \({model}\)"
+            begins = [line for line in lines if re.search(rf"^[\d:]+ +{stage} +{name} +begins$", line)]
+            end = rf"^[\d:]+ +\[\d+/14\] +{stage} +{name} +(\d+ s|\d+:\d\d)  \S"
+            ends = [line for line in lines if re.search(end, line)]
             assert (len(begins), len(ends)) == (1, 1), (stage, model, lines)
     counts = [int(count) for count in re.findall(r"\[(\d+)/14\]", "\n".join(lines))]
     assert counts == list(range(1, 15))
@@ -40,13 +37,13 @@ def test_a_line_as_each_stage_begins_and_ends(built):
 def test_the_figures_are_those_of_the_results(built):
     output = (built / "output.txt").read_text()
     documents = json.loads((built / "results/of/eng/corpus/manifest.json").read_text())["figures"]["documents"]
-    assert re.search(rf"corpus +eng .* {documents['train']} documents, .*; {documents['validation']} for valid", output)
+    assert re.search(rf"corpus +eng-.* {documents['train']} documents, .*; {documents['validation']} for valid", output)
     loss = json.loads((built / "results/of/eng/train/metrics.jsonl").read_text().splitlines()[-1])["loss"]
-    assert re.search(rf"train +eng .* 8 steps, 2.0 k tokens, [0-9.k ]+ words, validation loss {loss:.3f}\n", output)
+    assert re.search(rf"train +eng-.* 8 steps, 2.0 k tokens, [0-9.k ]+ words, validation loss {loss:.3f}\n", output)
     scores = json.loads((built / "results/of/eng/evaluate/evaluation.json").read_text())["variants"]["ema"]
     shown = {mode: f"{score['value']:.3f} ± {score['standard_error']:.3f} {mode}" for mode, score in scores.items()}
     bits = f"{shown['causal']}, {shown['masked']}"
-    assert re.search(rf"evaluate +eng .* bits per byte {bits}.*\n", output)
+    assert re.search(rf"evaluate +eng-.* bits per byte {bits}.*\n", output)
     end = output[output.index("\n\nmodel ") :]
     assert re.search(rf"\neng +33.5 k +{bits} .*  converted/eng\n", end)
     assert re.search(r"\n2 of 2 models converted in [\d:]+( s)?\nComplete log\(s\): /", end)
@@ -64,7 +61,8 @@ def test_a_score_comes_with_its_error_and_its_sample(tmp_path):
 
 def test_messages_of_stages_and_of_snakemake_are_in_the_logs(built):
     output = (built / "output.txt").read_text()
-    assert "M parameters" in (built / "logs/train/eng.log").read_text() and "M parameters" not in output
+    (log,) = (built / "logs/train").glob("eng-*.log")
+    assert "M parameters" in log.read_text() and "M parameters" not in output
     (log,) = (built / ".snakemake/log").glob("*.log")
     for words in ("Building DAG", "Job stats", "reason: ", "Finished jobid", "2 of 2 models converted"):
         assert words in log.read_text()
@@ -147,64 +145,24 @@ def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
 
 
 def test_every_stage_has_its_line(capfd, monkeypatch):
+    """With the name of its result, and the models that ask for it."""
     view = view_of_run(monkeypatch)
-    for number, (name, stage) in enumerate(STAGES_BY_NAME.items()):
-        wildcards = dict.fromkeys(stage.wildcards, "1")
-        assert AnnouncedJob.announced(event("job_info", number, name, wildcards=wildcards)).folder == stage.path(
-            "1", ".".join("1" for each in stage.wildcards if each != stage.of)
-        )
-        view.show(event("job_info", number, name, wildcards=wildcards))
+    for number, (name, stage) in enumerate(STAGES.items()):
+        monkeypatch.setitem(MODELS_OF, stage.path_of("eng-1"), ["eng", "more"])
+        view.show(event("job_info", number, name, wildcards={"name": "eng-1"}))
     lines = capfd.readouterr().err.splitlines()
-    assert [line.split()[1] for line in lines] == [*STAGES_BY_NAME]
+    assert [line.split()[1:] for line in lines] == [[name, "eng-1", "(eng,", "more)", "begins"] for name in STAGES]
 
 
-def test_a_dry_run_says_after_which_step_training_goes_on(workspace, monkeypatch):
-    monkeypatch.chdir(workspace.path)
-    of_train, *others = (
-        AnnouncedJob(stage, "eng", True, None, None, "Missing output files: x", 0)
-        for stage in ("train", "export", "shards")
-    )
-    assert (
-        would_run([of_train, others[0]]).splitlines()[1].endswith("eng: results not made yet, continues after step 8")
-    )
-    assert "continues" not in would_run([of_train, *others]), "its tokens are made again"
-
-
-def jobs(reasons: dict[str, str]) -> list[AnnouncedJob]:
-    """All stages of the models that are named, each with its model's reason."""
-    return [
-        AnnouncedJob(stage, model, True, None, None, reason, 0) for model, reason in reasons.items() for stage in STAGES
-    ]
-
-
-def test_a_dry_run_is_short_whatever_the_reasons_are():
+def test_a_dry_run_is_short_however_many_jobs_there_are():
     codes = [f"{first}{second}x" for first in "abcdefghi" for second in "abcde"]
-    files = ", ".join(f"texts/{number}.txt" for number in range(100))
-    different = {code: f"Updated input files: results/settings/{code}/a.json, {code}.txt, {files}" for code in codes}
-    for reasons in (
-        dict.fromkeys(codes, "Missing output files: a, b; Input files updated by another job: c"),
-        different,
-    ):
-        table = would_run(jobs(reasons)).splitlines()
-        assert len(table) <= 60 and max(map(len, table)) <= 110
-        assert sum(int(line.split()[1]) for line in table[1:-1]) == 45 * len(STAGES)
-    assert len(would_run(jobs({"eng": different["aax"]})).splitlines()) <= 25
-
-
-def test_the_columns_of_a_dry_run_are_aligned():
-    longest = AnnouncedJob("submission", "eng", True, None, None, "Missing output files: x", 0)
-    lines = would_run([*jobs({"eng": "Missing output files: x"}), longest]).splitlines()[1:-1]
-    assert len({line.index("1  eng: ") for line in lines}) == 1, lines
-
-
-def test_a_dry_run_gives_reasons():
-    settings = {model: f"Updated input files: results/settings/{model}/train.json" for model in ("eng", "deu")}
-    (line,) = (line for line in would_run(jobs(settings)).splitlines() if line.startswith("  train "))
-    assert line.split() == ["train", "2", "deu,", "eng:", "results/settings/*/train.json", "changed"]
-    line = would_run(jobs({"eng": settings["eng"]})).splitlines()[1]
-    assert line.endswith("eng: results/settings/eng/train.json changed")
-    assert would_run(jobs({"eng": "Forced execution"})).splitlines()[1].endswith("eng: Forced execution")
-    assert "`babelmill why`" in would_run(jobs(settings)) and "why" not in would_run(jobs({"eng": "Forced execution"}))
+    jobs = [AnnouncedJob(stage, name, True, None, 0) for name in codes for stage in reversed(OF_A_MODEL)]
+    heading, *lines, end = would_run(jobs).splitlines()
+    assert heading == "315 jobs would run:" and "`babelmill why MODEL`" in end
+    assert [line.split()[:2] for line in lines] == [[stage, "45"] for stage in OF_A_MODEL]
+    assert max(map(len, lines)) <= 110 and len({line.index("aax, abx, ") for line in lines}) == 1
+    assert all(re.search(r", \w\w\w and \d+ more$", line) for line in lines)
+    assert would_run(jobs[:1]).splitlines()[1].split() == ["convert", "1", "aax"]
 
 
 def test_a_run_that_leaves_gpus_idle_says_so(monkeypatch):

@@ -3,14 +3,13 @@
 import re
 
 import pytest
-from babelmill.settings import settings_of
 
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.snapshots import BABYLM
 from babelmill.config.submissions import rules_of_model, submission_of
 from babelmill.config.suites import baselines_of, code_in_suite, languages_of_suite, suites_of_model
 from babelmill.core.files import UserError
-from babelmill.settings import settings_of
+from helpers.stages import settings_of
 
 SIZES = {"babylm_strict": "base", "babylm_strict_small": "small", "babylm_multilingual": "multilingual"}
 POINTS = {"strict-small": 19, "strict": 28, "multilingual": 28}

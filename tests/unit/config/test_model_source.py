@@ -15,7 +15,7 @@ from babelmill.config.schema import OF_NORBERT4
 from babelmill.core.files import UserError, write_json
 from babelmill.graph import Graph
 from babelmill.hub import client
-from babelmill.stages import TrainStage
+from babelmill.stages import HERE, TrainStage
 from helpers.stages import settings_of
 
 MORE = {"more": {"model": {"source": "eng"}, "train": {"epochs": 1}}}
@@ -46,9 +46,9 @@ def test_a_model_of_this_workflow_gives_shape_languages_tokenizer_and_weights():
     assert more.preset != eng.preset, "its own preset says how long it trains, not what it is"
     asked = settings_of(made, "more", "train")
     assert asked["begin_with"] == "ema.safetensors" and asked["model"].keys() & set(SHAPE) == set()
-    assert settings_of(made, "more", "tokenizer")["of_model"] == "eng"
+    assert settings_of(made, "more", "tokenizer")["of_model"] == HERE
     write_json("train.json", asked)
-    assert TrainStage.read(Path("train.json")).model.source == "eng"
+    assert TrainStage.read(Path("train.json")).model.source == HERE
     ancestors = configuration(MORE | {"still": {"model": {"source": "more"}}}).ancestors("still")
     assert ancestors == ["more", "eng"]
 
@@ -119,26 +119,27 @@ def test_a_repository_is_pinned_by_its_revision():
 def test_plan_counts_with_the_shape_of_the_source():
     models = MORE | {"eng": {"model": {"hidden_size": 96}, "tokenizer": {"vocab_size": 500}}}
     made = configuration(models | {"other": {"languages": ["eng"], "model": {"source": "./theirs"}}})
-    costs = {name: plan(made, name, 1, "H100")[0] for name in ("eng", "more")}
+    graph = Graph(made)
+    costs = {name: plan(graph, name, 1, "H100")[0] for name in ("eng", "more")}
     assert costs["more"]["parameters"] == costs["eng"]["parameters"] and costs["more"]["FLOPs"] < costs["eng"]["FLOPs"]
     with pytest.raises(UserError, match=r"models.other: model.source = './theirs': no such folder"):
-        size_of_model(made, "other", {})
+        size_of_model(graph, "other")
     Path("theirs").mkdir()
     shape = json.loads(made.model("eng").model.model_dump_json())
     write_json("theirs/config.json", {key: shape[key] for key in SHAPE} | {"vocab_size": 700})
-    assert size_of_model(made, "other", {}).output == 96 * (96 + 700)
+    assert size_of_model(graph, "other").output == 96 * (96 + 700)
     write_json("theirs/config.json", {"hidden_size": 96, "vocab_size": 700})
     with pytest.raises(UserError, match=r"^other: model.source = './theirs': its config.json is of another model$"):
-        size_of_model(made, "other", {})
+        size_of_model(graph, "other")
 
 
 def test_plan_waits_for_seconds_where_the_hub_is_out_of_reach(monkeypatch):
     waits: list[int] = []
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(client.time, "sleep", waits.append)
-    made = configuration({"more": {"languages": ["eng"], "model": {"source": "lab/bard"}}})
+    graph = Graph(configuration({"more": {"languages": ["eng"], "model": {"source": "lab/bard"}}}))
     with pytest.raises(UserError, match=r"lab/bard on .* cannot be reached"):
-        size_of_model(made, "more", {})
+        size_of_model(graph, "more")
     assert 0 < sum(waits) < 10 < sum(client.WAITS), "others wait longer again"
 
 
@@ -150,11 +151,11 @@ def test_plan_counts_models_of_transformers_with_the_configuration_of_the_source
         "more": causal | {"model": {"source": "first"}},
         "other": causal | {"languages": ["eng"], "model": {"architecture": "transformers", "source": "./theirs"}},
     }
-    made = configuration(models)
+    graph = Graph(configuration(models))
     Path("theirs").mkdir()
     published = {"model_type": "gpt2", "vocab_size": 500, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512}
     write_json("theirs/config.json", published | {"bos_token_id": 9, "transformers_version": "4.0"})
-    sizes = {name: size_of_model(made, name, {}).parameters for name in models}
+    sizes = {name: size_of_model(graph, name).parameters for name in models}
     assert len(set(sizes.values())) == 1 and sizes["first"] > 500 * 32
 
 

@@ -79,8 +79,9 @@ READING = {"suites": {"own": {key: PAIRS[key] for key in ("files", "languages")}
 OF_WORDS = {"kind": "tagging", "train": ["a.conll"], "test": ["b.conll"], "language": "eng", "word": 1, "label": 2}
 WORDS = {"tasks": {"own": OF_WORDS}}
 FEW = {"languages": ["eng", "deu"], "evaluation": {"suites": ["blimp"], "snapshot_suites": [], "tasks": []}}
-IN_NO_CHALLENGE = {"models": {"m": FEW}}
-IN_CHALLENGE = {"models": {"m": FEW | {"challenge": "babylm_strict_small"}}}
+FEW_WORDS = FEW | {"train": {"words": "1M", "max_steps": None}}
+IN_NO_CHALLENGE = {"models": {"m": FEW_WORDS}}
+IN_CHALLENGE = {"models": {"m": FEW_WORDS | {"submission": "babylm_2026_strict_small"}}}
 SNAPSHOTS = {"run": {"snapshots": [1]}}
 
 
@@ -94,15 +95,15 @@ KEYS: list[tuple[Any, ...]] = [
     ("targets", ["deu"], ""),
     ("batches", {"mine": ["eng"]}, ""),
     ("preset", "small", "tokenizer"),
-    ("recipe", "tuned", "train"),
+    ("preset", ["tiny", "tuned"], "train"),
     ("experiments", {"seeds": {"base": "m", "seeds": 2}}, ""),
     ("evaluation_data", "data", "suite", OF_CHALLENGE),
     ("evaluation_data", "more", "suite task", OF_CHALLENGE | ROWS_OF_CHALLENGE | {"evaluation_data": "data"}),
     ("models.languages", ["eng"], "tokenizer"),
     ("models.like", "other", "tokenizer"),
     ("models.preset", "small", "tokenizer"),
-    ("models.recipe", "tuned", "train"),
-    ("models.challenge", "babylm_strict_small", "tokenizer", IN_NO_CHALLENGE),
+    ("models.preset", ["tiny", "tuned"], "train"),
+    ("models.submission", "babylm_2026_strict_small", "submission", IN_NO_CHALLENGE),
     ("languages.name", "Anglic", "convert"),
     ("languages.language", Instead(a_text(language="eng")), "suite task", a_text()),
     ("languages.tier", 2, ""),

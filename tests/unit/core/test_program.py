@@ -69,7 +69,7 @@ HEAVY = ["torch", "transformers", "pyarrow", "pandas", "scipy", "sklearn", "matp
 NEEDED = {
     "convert": "",
     "submission": "pyarrow scipy",
-    "report": "pyarrow",
+    "report": "pyarrow pandas matplotlib",
     "publish": "",
     "tokenizer": "pyarrow",
     "shards": "pyarrow",

@@ -179,12 +179,12 @@ def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(folder):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("delimiter", ";;", "predict.delimiter = ';;': ';;' is not one character"),
+        ("delimiter", ";;", "predict.delimiter = ';;': one character that can separate fields"),
         ("threshold", 2.0, "predict.threshold = 2.0: "),
         ("top", 0, "predict.top = 0: "),
         ("method", "magic", "predict.method = 'magic': .*'blocks' or 'linear'"),
         ("review", ["all", "review.csv"], "predict.review = 'all': "),
-        ("context", "x", "predict: context_column names a column, and context says it for all rows: choose one"),
+        ("context", "x", "one of the two, context_column and context"),
     ],
 )
 def test_options_have_the_types_and_bounds_of_the_keys(key, value, message):

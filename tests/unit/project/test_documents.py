@@ -89,7 +89,7 @@ def test_snakemake_understands_the_commands_of_documents():
     assert found > 30
 
 
-@pytest.mark.parametrize("path", GUIDES, ids=name)
+@pytest.mark.parametrize("path", [path for path in GUIDES if path.parent.name != "profiles"], ids=name)
 def test_configurations_that_documents_show_are_valid(path):
     languages = {}
     for _, language, block in FENCE.findall(path.read_text(encoding="utf-8")):

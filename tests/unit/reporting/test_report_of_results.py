@@ -5,13 +5,15 @@ import io
 import random
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
 
 from babelmill.config import loading
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.reporting.asked import asked_of, write_settings
+from babelmill.graph import Graph
+from babelmill.reporting.asked import asked_of
 from babelmill.reporting.figures import Strips, overlaid, training_picture
 from babelmill.reporting.page import page
 from babelmill.reporting.results import ModelResults, read_all
@@ -22,11 +24,17 @@ from helpers.results import report_results
 @pytest.fixture
 def asked(folder):
     """The results of a model, in this folder."""
-    values = {"preset": "tiny", "evaluation": {"suites": ["blimp"]}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(values))
-    found = asked_of(loading.load(["config.yaml"]), "eng")
-    report_results.make(folder, "eng", ["eng"], {"blimp": ["eng"]})
-    return found
+    graph = graph_of()
+    report_results.make(graph, "eng", {"blimp": ["eng"]})
+    return asked_of(graph, "eng")
+
+
+def graph_of(*suites: str, **models) -> Graph:
+    """Return the graph of a configuration in this folder; `models`: {name: its languages, or its entry}."""
+    entries = {name: entry if isinstance(entry, dict) else {"languages": entry} for name, entry in models.items()}
+    values = {"preset": "tiny", "evaluation": {"suites": ["blimp", *suites]}, "models": entries}
+    Path("config.yaml").write_text(yaml.safe_dump(values))
+    return Graph(loading.load(["config.yaml"]))
 
 
 def there(asked) -> ModelResults:
@@ -61,8 +69,7 @@ def test_the_headline_is_that_of_the_scores_where_pairs_have_no_phenomenon(asked
 
 def test_each_score_has_its_own_number_of_pairs_and_the_most_precise_is_the_headline(tmp_path, asked):
     """Of a hybrid model whose masked scores are a sample: the causal one. A sample is said where its scores stand."""
-    shutil.rmtree("results")
-    report_results.make(tmp_path, "eng", ["eng"], {"blimp": ["eng"]}, masked_pairs=5)
+    report_results.make(graph_of(), "eng", {"blimp": ["eng"]}, masked_pairs=5)
     model = there(asked)
     methods = model.scores["blimp"]["languages"]["eng"]["methods"]
     text = page(asked, [model])
@@ -98,14 +105,13 @@ def test_machine_code_settings_and_cost_are_said(tmp_path, asked):
     """Settings that differ stand beside the models that have them; a training that two models share counts once."""
     on_cpu = {"processors": "AMD EPYC, 2 threads", "code": "babelmill 1.0.0 at 0123456789ab"}
     on_gpu = {"processors": "4 x NVIDIA H100", "code": "babelmill 1.0.0 at ba9876543210, edited"}
-    for name, runs in {"one": [on_cpu], "two": [on_cpu, on_gpu], "three": [on_cpu]}.items():
-        rate = 0.02 if name == "two" else 0.01
-        trained = {"ran_with": runs}
-        report_results.make(tmp_path, name, ["eng"], {"blimp": ["eng"]}, trained=trained, learning_rate=rate)
-    wanted = asked | {
-        "order": ["one", "two", "three"],
-        "models": dict.fromkeys(["one", "two", "three"], asked["models"]["eng"]),
-    }
+    runs = {"one": [on_cpu], "two": [on_cpu, on_gpu], "three": [on_cpu]}
+    trainings = [{"seed": 1}, {"learning_rate": 0.02}, {"seed": 3}]
+    entries = [{"languages": ["eng"], "train": {"learning_rate": 0.01} | train} for train in trainings]
+    graph = graph_of(**dict(zip(runs, entries, strict=True)))
+    for name in runs:
+        report_results.make(graph, name, {"blimp": ["eng"]}, trained={"ran_with": runs[name]})
+    wanted = asked_of(graph, "one+two+three")
     models = read_all(wanted)
     text = page(wanted, models)
     made = section(text, "Made with")
@@ -129,9 +135,9 @@ def test_models_stand_in_the_order_of_the_batch(tmp_path, asked):
     """Also where the stage reads it from a file, which has its keys in alphabetical order."""
     names = ["tur", "eng", "deu"]
     for name in ("tur", "deu"):
-        report_results.make(tmp_path, name, [name], {})
-    path = write_settings(loading.load(["config.yaml"]), "+".join(names))
-    models = read_all(read_json(path), dict.fromkeys(names, ("stopped (score)", "")))
+        report_results.make(graph_of(), name, {})
+    write_json("report.json", asked_of(graph_of(), "+".join(names)))
+    models = read_all(read_json("report.json"), dict.fromkeys(names, ("stopped (score)", "")))
     assert [model.name for model in models] == names == [*dict.fromkeys(row["model"] for row in csv_of(models))]
 
 
@@ -150,19 +156,17 @@ def test_what_is_not_there_is_not_shown(asked):
 
 
 def test_a_suite_that_does_not_cover_a_language_is_said(tmp_path, asked):
-    report_results.make(tmp_path, "deu", ["deu"], {})
-    wanted = asked_of(loading.load(["config.yaml"]), "eng+deu")
+    report_results.make(graph_of(), "deu", {})
+    wanted = asked_of(graph_of(), "eng+deu")
     overview = section(page(wanted, read_all(wanted)), "Models and languages")
     assert overview.rstrip().endswith("not covered")
 
 
 def test_equal_names_are_told_apart(tmp_path, asked):
     """Of two texts of one language, and of two suites."""
-    values = {"preset": "tiny", "evaluation": {"suites": ["blimp", "english_basics"]}}
-    values["models"] = {"both": {"languages": ["eng", "deu"]}}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
-    wanted = asked_of(loading.load(["config.yaml"]), "both")
-    report_results.make(tmp_path, "both", ["eng", "deu"], {"blimp": ["eng"], "english_basics": ["eng"]})
+    graph = graph_of("english_basics", both=["eng", "deu"])
+    report_results.make(graph, "both", {"blimp": ["eng"], "english_basics": ["eng"]})
+    wanted = asked_of(graph, "both")
     wanted["languages"]["deu"] = "English"
     wanted["suites"]["english_basics"]["title"] = "BLiMP"
     text = page(wanted, read_all(wanted))
@@ -180,7 +184,7 @@ def test_hostile_names_reach_neither_the_page_nor_the_table(asked):
     asked["suites"]["blimp"]["title"] = HOSTILE
     asked["suites"]["blimp"]["note"] = HOSTILE
     asked["suites"]["blimp"]["baselines"] = [{"language": "eng", "model": HOSTILE, "pipeline": HOSTILE, "score": 70.0}]
-    shutil.rmtree("results/scores")
+    shutil.rmtree("results/score")
     model = there(asked)
     made = report_results.scores_of(random.Random(1), HOSTILE, ["eng"], (1, 2, 5), phenomena=[HOSTILE, "=1+1"])
     model.scores["blimp"], model.name, model.note = made, HOSTILE, HOSTILE
@@ -197,14 +201,14 @@ def test_hostile_names_reach_neither_the_page_nor_the_table(asked):
 
 
 def test_settings_tell_recipes_apart_and_seeds_of_one_do_not(folder):
-    names = ["a1", "a2", "b1"]
-    models = {name: {"languages": ["eng"]} for name in names}
-    (folder / "config.yaml").write_text(yaml.safe_dump({"preset": "tiny", "models": models}))
-    asked = asked_of(loading.load(["config.yaml"]), "+".join(names))
-    for seed, name in enumerate(names):
-        rate = 0.002 if name == "b1" else 0.01
-        report_results.make(folder, name, ["eng"], {}, seed=seed, learning_rate=rate)
-    rows = csv_of(read_all(asked))
+    rates = {"a1": 0.01, "a2": 0.01, "b1": 0.002}
+    trainings = [{"seed": seed, "learning_rate": rate} for seed, rate in enumerate(rates.values())]
+    graph = graph_of(
+        **{name: {"languages": ["eng"], "train": train} for name, train in zip(rates, trainings, strict=True)}
+    )
+    for name in rates:
+        report_results.make(graph, name, {"blimp": ["eng"]})
+    rows = csv_of(read_all(asked_of(graph, "+".join(rates))))
     found = {row["model"]: (row["seed"], row["settings"]) for row in rows if row["method"] == "causal"}
     one, other = (f"train.learning_rate={rate}" for rate in (0.01, 0.002))
     assert found == {"a1": ("0", one), "a2": ("1", one), "b1": ("2", other)}
@@ -262,33 +266,21 @@ def test_a_page_is_the_same_each_time_and_fetches_nothing(asked):
     )
 
 
-def test_scores_of_another_model_are_none_of_this_one(asked):
-    about = read_json("results/exports/eng/manifest.json")
-    write_json("results/exports/eng/manifest.json", about | {"figures": {"exported": "again"}})
-    model = there(asked)
-    assert model.evaluation is None and not model.scores and model.record
-    assert "results/scores/eng/blimp: was not made from the present results/exports/eng" in model.problems[1]
-    with pytest.raises(UserError, match="was not made from the present"):
-        read_all(asked)
-    shutil.rmtree("results/exports")
-    assert there(asked).scores, "where nothing says otherwise"
-
-
-def test_many_results_of_another_model_are_counted(asked):
+def test_many_damaged_results_are_counted(asked):
     """24 fine-tunings of each of 45 models would be a page of equal lines."""
     model = there(asked)
-    model.problems = [f"results/tuned/eng/rte/{seed}: was not made from the present model" for seed in range(24)]
+    model.problems = [f"results/tune/rte_eng-{seed}/scores.json: is damaged" for seed in range(24)]
     text = page(asked, [model])
-    assert text.count("was not made from") == 5 and "and 19 more results like these" in text
+    assert text.count("is damaged") == 5 and "and 19 more results like these" in text
 
 
 def test_a_result_that_cannot_be_read_or_is_missing_is_one_line_also_in_a_complete_report(asked, monkeypatch):
     """A run's record that lacks what its readers need: an error that names the folder, not a KeyError."""
     with monkeypatch.context() as patched:
         patched.setattr("babelmill.reporting.results.read_record", lambda path: {}["step"])
-        with pytest.raises(UserError, match=r"results/models/eng: cannot be read \(KeyError: 'step'\)"):
+        with pytest.raises(UserError, match=r"results/train/eng-\w+: cannot be read \(KeyError: 'step'\)"):
             read_all(asked)
-    shutil.rmtree("results/scores")
+    shutil.rmtree("results/score")
     with pytest.raises(UserError, match=r"eng: there is no result of score blimp$"):
         read_all(asked)
 

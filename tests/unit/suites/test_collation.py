@@ -11,7 +11,7 @@ import pytest
 
 from babelmill.commands.status import numbers_of_challenge
 from babelmill.config.resolve import Configuration
-from babelmill.config.submissions import Rules, Task, read_rules, submission_of
+from babelmill.config.submissions import Rules, Task, read_rules, rules_of_model, submission_of
 from babelmill.config.tasks import tasks_of_model
 from babelmill.core import manifest, templates
 from babelmill.core.files import UserError, write_json
@@ -317,7 +317,7 @@ def test_each_shipped_challenge_scores_all_that_it_submits(name):
 
 def test_status_counts_scores_after_fine_tuning(folder):
     Path("data/full_eval/glue_filtered").mkdir(parents=True)
-    own = {"challenge": "babylm_strict_small", "evaluation": {"suites": [], "snapshot_suites": []}}
+    own = {"preset": ["auto", "babylm_strict_small"], "evaluation": {"suites": [], "snapshot_suites": []}}
     values = {"evaluation_data": "data", "models": {"mine": own}}
     graph = Graph(configuration := Configuration([("config/config.yaml", values)]))
     for name in tasks_of_model(configuration, "mine"):

@@ -159,7 +159,7 @@ CHOICES = {"kind": "choices", "options": ["{a}", "{b}"], "scored": "whole"}
             r"suites.mine.scored = None, .*: a suite of this kind has scored",
         ),
         ({"kind": "choices", "scored": "whole"}, r"suites.mine.options = None, .*: a suite of this kind has options"),
-        ({}, r"suites.mine.good = None, suites.mine.bad = None: different columns"),
+        ({}, r"suites.mine.good = None, suites.mine.kind = 'pairs': a suite of this kind has good"),
         (CHOICES | {"good": "g"}, r"suites.mine.good = .*: only suites of the kind pairs have good"),
         (
             {"good": "g", "bad": "b", "ties": "first"},

@@ -248,7 +248,7 @@ def test_an_unknown_suite_is_refused_with_the_nearest():
 def test_snapshots_that_no_training_keeps_are_refused():
     """A key of the evaluation that would do nothing."""
     values = copy.deepcopy(WITHOUT_TEXT) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
-    with pytest.raises(UserError, match=r"evaluation.snapshots: true .*; set run.snapshots, for example to babylm"):
+    with pytest.raises(UserError, match=r"evaluation.snapshots = True of model eng: nothing without run.snapshots"):
         Configuration([("config/config.yaml", values)]).model("eng")
 
 

@@ -184,15 +184,15 @@ def test_an_adopted_tokenizer_keeps_its_space(path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    "own",
     [
-        ({"tokenizer": {"source": "own.json"}}, "tokenizer.source = own.json brings one"),
-        ({"model": {"source": "./folder"}}, "model.source = ./folder brings one"),
-        ({"model": {"source": "plain"}}, "model.source = plain brings one"),
-        ({"train": {"objective": "masked"}, "model": {"config": {"model_type": "canine"}}}, "canine brings one"),
+        {"tokenizer": {"source": "own.json"}},
+        {"model": {"source": "./folder"}},
+        {"model": {"source": "plain"}},
+        {"train": {"objective": "masked"}, "model": {"config": {"model_type": "canine"}}},
     ],
 )
-def test_an_adopted_tokenizer_cannot_get_a_space(folder, own, message):
+def test_an_adopted_tokenizer_cannot_get_a_space(folder, own):
     (folder / "folder").mkdir()
     (folder / "folder/config.json").write_text("{}")
     if "config" in own.get("model", {}):
@@ -202,9 +202,9 @@ def test_an_adopted_tokenizer_cannot_get_a_space(folder, own, message):
         "more": {"languages": ["eng"], "tokenizer": {"prefix_space": True}, **own},
     }
     models["more"]["tokenizer"] = own.get("tokenizer", {}) | {"prefix_space": True}
-    with pytest.raises(UserError, match=r"tokenizer\.prefix_space: true is for .*" + message) as error:
+    line = r"tokenizer\.prefix_space = True of model more: false, since the tokenizer is not trained"
+    with pytest.raises(UserError, match=line):
         Configuration([("test", {"models": models})]).model("more")
-    assert "set tokenizer.prefix_space: false for model more" in str(error.value)
 
 
 def test_all_models_may_have_it_also_one_that_continues_another():

@@ -215,7 +215,9 @@ def test_settings_with_a_number_of_steps_are_refused_if_and_only_if_the_plan_wou
         if needed <= smallest:
             schema.Train.model_validate(values)
         else:
-            with pytest.raises(ValueError, match=r"gives \d+ rows of"):
+            with pytest.raises(
+                ValueError, match=r"the smallest batch of a phase has as many rows as hybrid_ratio has parts"
+            ):
                 schema.Train.model_validate(values)
 
 

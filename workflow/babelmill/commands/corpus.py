@@ -63,7 +63,7 @@ def look(graph: Graph, code: str, made: bool, threads: int) -> dict[str, Any]:
     download = None if corpus.files or corpus.builtin else graph.result("download", code).path
     if download and not (download / manifest.NAME).is_file():
         raise UserError(
-            f"the text of {code} is on the Hub ({corpus.hub}); `snakemake converted/{code} --until download` fetches it,"
+            f"the text of {code} is on the Hub ({corpus.hub}): `snakemake converted/{code} --until download` gets it,"
             " or set corpus.files"
         )
     sources = inputs(corpus, download)

@@ -56,9 +56,6 @@ class ModelSource:
 
     kind: Literal["model", "folder", "hub"]  # a model of this workflow, a folder, or a repository on the Hub
     name: str  # the model, the path, or `owner/name`
-    # tokenizer, weights: the folders of results that the stages `tokenizer` and `train` read.
-    tokenizer: Path
-    weights: Path
     # Keys of `SHAPE` that the configuration sets beside the source. For a folder or a repository, only the stage
     # `base_model` can check them.
     beside: dict[str, Any]
@@ -131,7 +128,4 @@ def source_of(
     unread = [key for key in SHAPE if key not in beside and key not in shape]
     origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not used: the value of {text} applies")
     beside.pop("architecture", None)
-    base = Path("results/base_models", name)
-    if kind == "model":
-        return ModelSource(kind, text, Path("results/tokenizers", text), Path("results/models", text), beside)
-    return ModelSource(kind, text, base, base, beside)
+    return ModelSource(kind, text, beside)

@@ -41,8 +41,8 @@ def overlap(
 ) -> dict[str, Any] | None:
     """Return the content of overlap.json; None for kinds of suites that have no sentences to look for.
 
-    `scored`: the rows of pairs.parquet or items.parquet. `scores`: the content of scores.json. `corpora`: {language: the folder
-    of its corpus}. `threads`: how many threads look at the same time.
+    `scored`: the rows of pairs.parquet or items.parquet. `scores`: the content of scores.json. `corpora`: {language:
+    the folder of its corpus}. `threads`: how many threads look at the same time.
     """
     kind = KINDS[settings.kind]
     if not isinstance(kind, OfSentences):

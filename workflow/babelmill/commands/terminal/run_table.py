@@ -1,18 +1,18 @@
 """Show all training runs of this folder as a table, one line per run, the newest last (`babelmill status --runs`).
 
-A run of no converted model, whose folder in results/checkpoints has not been cleaned, has a line of its own with the name
-of the folder, without scores: it is of earlier settings, under way, or interrupted. All is read from the results.
+A run of no converted model, whose folder is still in results/checkpoints, has a line with the name of the folder and
+without scores: it is of earlier settings, under way, or interrupted. All is read from the results.
 """
 
 from collections.abc import Collection
 from pathlib import Path
 
 from babelmill.core import manifest
-from babelmill.core.files import UNREADABLE, read_json
+from babelmill.core.files import UNREADABLE, UserError, read_json
 from babelmill.core.words import aligned, short, tenths
 from babelmill.graph import CHECKPOINTS
 from babelmill.release.card.training_history import Line, read_record, training_hours
-from babelmill.reporting.results import converted_models, of_converted, read_results
+from babelmill.reporting.results import ModelResults, converted_models, of_converted, read_results
 from babelmill.reporting.table import TUNED, score_table, shown
 
 NOTE = "hours of all training steps; scores: on the validation text, and headlines of suites x 100; means of languages"
@@ -24,8 +24,13 @@ def run_table(models: Collection[str] = ()) -> list[str]:
     `models`: the models whose runs are listed; all, if it is empty.
     """
     names = [name for name in converted_models() if not models or name in models]
-    found = [read_results(name, of_converted(Path("converted", name)), strict=False) for name in names]
-    problems = [problem for model in found for problem in model.problems]
+    found, problems = list[ModelResults](), list[str]()
+    for name in names:
+        try:
+            found.append(read_results(name, of_converted(Path("converted", name)), strict=False))
+        except UserError as error:  # a manifest that was changed
+            problems.append(str(error))
+    problems += [problem for model in found for problem in model.problems]
     runs: list[tuple[float, dict[str, str]]] = []
     present: set[str] = set()
     scores = score_table(found)
