@@ -80,7 +80,7 @@ def test_a_published_model_gives_codes_with_our_code_and_without(work):
     card = (converted / "README.md").read_text(encoding="utf-8")
     assert "padding=True, pad_to_multiple_of=4))" in card and "a `canine` encoder with a classifier" in card
 
-    with open(work.path / "predictions/occ/table.json", encoding="utf-8", newline="") as file:
+    with open(work.path / "predictions/occ/table.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["predicted"] for row in rows] == ["yes", "yes", "yes", "yes", "cut"]
     environment = os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}

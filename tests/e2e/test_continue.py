@@ -58,6 +58,11 @@ def test_a_model_goes_on_from_another(workspace, hub):
     assert f"models/ada/eng@main {commit}\n" in (path / "results/hub.lock").read_text()
     assert re.search(r"more +convert +converted", workspace.babelmill("status", "more"))
 
+    # Another name of the source trains nothing; what carries a name says the new one.
+    renamed = {"base": {"languages": ["eng"]}, "more": {"model": {"source": "base"}, **MORE}}
+    workspace.configure(SMALL | {"models": renamed})
+    assert workspace.would_run(targets=["converted/more"]) == {("convert", "more")}
+
     # Another source is another run; its text and tokenizer stay.
     changed = SMALL | {"models": MODELS | {"eng": {"train": SMALL["train"] | {"max_steps": 6}}}}
     workspace.configure(changed)
