@@ -102,19 +102,18 @@ def test_a_mixture_reads_the_challenges_three_texts(fresh):
 
 
 @pytest.mark.parametrize(
-    ("target", "configured", "line"),
+    ("configured", "line"),
     [
         (
-            "submissions/mine.json",
             values(train={"words": "200M"}),
             "train.words = 200000000 of model mine: BabyLM 2026 strict-small allows 100,000,000 at most",
         ),
-        ("converted/mine", values("babylm_strct"), "there is no such file; did you mean babylm_strict"),
-        ("converted/mine", values() | {"evaluation_data": ""}, "evaluation_data = '': the BabyLM challenge's folder"),
+        (values("babylm_strct"), "there is no such file; did you mean babylm_strict"),
+        (values() | {"evaluation_data": ""}, "evaluation_data = '': the BabyLM challenge's folder"),
     ],
 )
-def test_what_breaks_a_challenge_is_one_clear_line(fresh, target, configured, line):
+def test_what_breaks_a_challenge_is_one_clear_line(fresh, configured, line):
     fresh.configure(LOCAL | configured)
-    done = fresh.snakemake(target, "--dry-run", check=False)
+    done = fresh.snakemake("converted/mine", "--dry-run", check=False)
     assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
     assert len([each for each in (done.stdout + done.stderr).splitlines() if line in each]) == 1, done.stderr

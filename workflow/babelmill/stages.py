@@ -605,6 +605,12 @@ class ConvertStage(NamedStage):
     source: str | None = None  # the model of this workflow that it continues
 
     @classmethod
+    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+        """Refuse a model of a challenge that would read more words than this allows, before it is trained."""
+        if rules := submissions.rules_of_model(configuration, model):
+            submissions.refuse_more_words(configuration, model, rules)
+
+    @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         return {
             "export": [("export", name, "")],
