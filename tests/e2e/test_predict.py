@@ -299,4 +299,4 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     output = workspace.python("-m", "babelmill", "why", "occ").stdout.splitlines()
     assert output[-2:] == [f"  predict {name}      not there, or outdated" for name in ("one", "two")]
     done = workspace.snakemake("predictions/occ/on.csv", "--dry-run", check=False)
-    assert "error: model occ has no table 'on' to predict; did you mean one?" in done.stderr
+    assert "error: model occ: predict.inputs has no table 'on'; did you mean one?" in done.stderr

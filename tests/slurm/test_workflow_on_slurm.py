@@ -67,12 +67,12 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
     summary = run.printed[run.printed.rindex("1 of 3 models converted, 2 jobs failed:") :]
     greedy = name("greedy", "tokenizer")
     assert re.search(
-        rf"tokenizer {greedy}: 2 attempts, SLURM-job \d+ FAILED\n +logs/tokenizer/{greedy}.log:\n"
+        rf"tokenizer {greedy} \(greedy\): 2 attempts, SLURM-job \d+ FAILED\n +logs/tokenizer/{greedy}.log:\n"
         r"(.*\n){1,3}.*vocab_size = 100000",
         summary,
     )
     assert re.search(
-        rf"train {cancelled.name}: 2 attempts, SLURM-job \d+ FAILED\n +logs/train/{cancelled.name}.log:\n.*training is not"
+        rf"train {cancelled.name} \(deu\): 2 attempts, SLURM-job \d+ FAILED\n +logs/train/{cancelled.name}.log:\n.*training is not"
         rf" tried again: its job {job} was cancelled; run the workflow again to continue after step [1-9]",
         summary,
     )
