@@ -15,6 +15,7 @@ from babelmill.config.schema import OF_NORBERT4
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.core.stage_entry import Job
+from babelmill.graph import Graph
 from babelmill.stages import BaseModelStage
 from babelmill.tokenizer import adopt_from_model
 from babelmill.tokens.vocabulary import Vocabulary
@@ -135,7 +136,7 @@ def test_the_settings_say_which_architecture_it_is():
     assert settings_of(configuration, "more", "base_model")["architecture"] == "norbert4"
     plain = Configuration([("config.yaml", {"models": {"more": more | {"model": {"source": "./theirs"}}}})])
     assert "architecture" not in settings_of(plain, "more", "base_model")
-    assert size_of_model(configuration, "more", {}).parameters == run()["figures"]["parameters"]
+    assert size_of_model(Graph(configuration), "more").parameters == run()["figures"]["parameters"]
 
 
 @pytest.mark.parametrize("key", OF_NORBERT4)
