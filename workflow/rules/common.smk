@@ -4,6 +4,7 @@ A rule takes a settings file and what it is made from. A finished result asks fo
 times nor deleted intermediate results can start it again (see `babelmill/graph.py`).
 """
 
+import contextlib
 import functools
 import gc
 import os
@@ -90,7 +91,7 @@ from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
 from babelmill.experiments import asked as experiments
-from babelmill.graph import Graph, run_file, write_if_changed
+from babelmill.graph import Graph, run_file
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
 from babelmill.stages import SETTINGS, STAGES
@@ -124,8 +125,13 @@ def load_configuration():
         configuration = Configuration([("the module's config", dict(config))])
     else:
         command_line = workflow.config_settings
-        overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
-        configuration = loading.load(command_line.configfiles or (), overrides)
+        try:
+            overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
+            configuration = loading.load(command_line.configfiles or (), overrides)
+        except UserError:
+            if workflow.is_main_process:
+                raise
+            configuration = Configuration([])  # edited since: a job of a cluster reads nothing but its settings
     rules = {*STAGES, "all", "report", "experiment", "publish_all"}
     rules |= {f"publish_{name}" for name in configuration.batches}
     for group in ("batches", "experiments"):
@@ -136,8 +142,21 @@ def load_configuration():
     return configuration
 
 
+@functools.cache
+def of_other_runs():
+    """Return the results of Snakemakes that run in this folder now. The lock keeps this one from making them."""
+    if not workflow.execution_settings.lock:
+        return set()
+    return {line for file in Path(".snakemake/locks").glob("*.output.lock") for line in file.read_text().splitlines()}
+
+
+def leave_alone(path):
+    """Return whether another run may read the settings of a result now: then this one must not change them."""
+    return workflow.dryrun or not of_other_runs().isdisjoint({str(path), str(path / manifest.NAME)})
+
+
 CONFIG = load_configuration()
-GRAPH = Graph(CONFIG, workflow.dryrun)
+GRAPH = Graph(CONFIG, leave_alone)
 WRITTEN = set()  # the models whose settings files are written
 NAMED = set()  # (stage, model) of the settings files that are written for results with the name of a model
 
@@ -161,9 +180,6 @@ def write_settings(model):
     at once. Only the main process writes: a job of a cluster reads the Snakefile again, perhaps after the configuration
     was edited, but must use the settings with which it was submitted.
     """
-    workflow.dag.max_checksum_file_size = -1
-    if not IS_MODULE:
-        workflow.dag_settings.rerun_triggers = frozenset([RerunTrigger.MTIME])
     for name in [model, *(() if WRITTEN else asked_for())]:
         if name not in WRITTEN:
             WRITTEN.add(name)
@@ -173,49 +189,50 @@ def write_settings(model):
 def write_named_settings(stage, model):
     """Do the same for a stage whose results carry the name of a model, such as `publish`."""
     if (stage, model) not in NAMED:
-        for name in {model, *asked_for()}:
+        for name in [model, *asked_for()]:
             NAMED.add((stage, name))
-            for part in STAGES[stage].parts(CONFIG, name):
-                GRAPH.write(GRAPH.result(stage, name, part))
+            with contextlib.suppress(UserError if name != model else ()):  # what is wrong is said where it is needed
+                for part in STAGES[stage].parts(CONFIG, name):
+                    GRAPH.write(GRAPH.result(stage, name, part))
 
 
-def everything_is_shown():
-    """Return whether the user forces something (-R, --forceall): then Snakemake has to see the whole graph."""
-    return bool(workflow.dag_settings.forcerun or workflow.dag_settings.forceall)
+@functools.cache
+def ask_for_existence_alone():
+    """Let Snakemake compare neither checksums nor what it has recorded: a result whose manifest is there is whole."""
+    workflow.dag.max_checksum_file_size = -1
+    workflow.dag.ignore_incomplete = True
+    if not IS_MODULE:
+        workflow.dag_settings.rerun_triggers = frozenset([RerunTrigger.MTIME])
+    elif RerunTrigger.INPUT in workflow.dag_settings.rerun_triggers:
+        raise UserError("--rerun-triggers: mtime is expected: a finished result has fewer inputs than one to make")
 
 
-IS_MADE = {}  # {path: whether a result is made anew} while everything is shown
+@functools.cache
+def forced():
+    """Return the rules and files that the user forces: with -R, or the targets with --force."""
+    targets = workflow.dag_settings.targets if workflow.dag_settings.forcetargets else ()
+    return {str(each) for each in [*workflow.dag_settings.forcerun, *targets]}
 
 
-def is_forced(result):
-    """Return whether the user forces a result, by its stage, its path, or all of them."""
-    forced = {str(each) for each in workflow.dag_settings.forcerun}
+@functools.cache
+def is_made_anew(result):
+    """Return whether the user forces a result that is there, or one that it is made from."""
     names = {result.stage.stage, str(result.path), str(result.record)}
-    return workflow.dag_settings.forceall or bool(forced & names)
-
-
-def is_made(result):
-    """Return whether a result is made anew if everything is shown: it is forced or missing, or made from such a one."""
-    if result.path not in IS_MADE:
-        IS_MADE[result.path] = is_forced(result) or not result.is_there or any(map(is_made, result.upstream))
-    return IS_MADE[result.path]
+    is_forced = workflow.dag_settings.forceall or not forced().isdisjoint(names)
+    return is_forced or any(map(is_made_anew, result.upstream))
 
 
 def inputs_of(result):
-    """Return the inputs of the job that makes a result: its settings, and what it is made from unless it is there.
-
-    What is not made anew is `ancient`: times have no say.
-    """
+    """Return the inputs of the job that makes a result: its settings, and what it is made from unless it stays."""
+    ask_for_existence_alone()
     found = {"settings": ancient(str(result.settings_file)), "made_from": []}
     if result.stage.stage == "train":
         found["run"] = ancient(str(run_file(result)))
-    if everything_is_shown():
-        files = [(str(each.path if each.stage.named else each.record), is_made(each)) for each in result.upstream]
-        found["made_from"] = [file if made else ancient(file) for file, made in files]
-    elif not result.is_there:
+    is_there = result.is_there
+    if not is_there or is_made_anew(result):
         found["made_from"] = [str(each.path if each.stage.named else each.record) for each in result.upstream]
-        if result.stage.named and workflow.is_main_process:
-            workflow.dag.forcefiles.add(str(result.path))
+    if result.stage.named and not is_there and workflow.is_main_process:
+        workflow.dag.forcefiles.add(str(result.path))
     return found
 
 
@@ -296,7 +313,7 @@ def of_models(stage, asked_of, output):
         (name,) = wildcards
         path = SETTINGS / stage / f"{name}.json"
         if workflow.is_main_process:
-            write_if_changed(path, asked_of(GRAPH, name))
+            GRAPH.write_file(path, asked_of(GRAPH, name), Path(output.format(name)))
             workflow.dag.forcefiles.add(output.format(name))
         return {
             "settings": ancient(str(path)),

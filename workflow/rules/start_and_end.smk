@@ -37,14 +37,13 @@ def refuse_missing_package():
 
 
 def begin_anew():
-    """Delete the checkpoints of trainings that the user forces: else `-R train` would take the finished one.
+    """Delete the checkpoints of finished trainings that are made anew: else `-R train` would take them.
 
-    A training that is only missing continues from its checkpoint, also if the user forces another stage.
+    One that is not finished continues, so after a kill the same command, `-R train` too, goes on where it was.
     """
-    for stage, name in jobs_to_run():
-        training = GRAPH.named(stage, name) if stage == "train" else None
-        made_anew = training and (is_forced(training) or (everything_is_shown() and training.is_there))
-        if made_anew and (CHECKPOINTS / name).exists():
+    trainings = [GRAPH.named(stage, name) for stage, name in jobs_to_run() if stage == "train" and not workflow.touch]
+    for name in [each.name for each in trainings if each.is_there and is_made_anew(each)]:
+        if (CHECKPOINTS / name).exists():
             logger.info(f"training begins anew: {CHECKPOINTS / name} is deleted")
             shutil.rmtree(CHECKPOINTS / name)
 
