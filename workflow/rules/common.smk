@@ -107,10 +107,8 @@ def one_line(function):
     def wrapped(*wildcards, **more):
         try:
             return function(*wildcards, **more)
-        except UserError as error:
-            sys.exit(escape.lines(f"error: {error}"))
         except Exception as error:
-            if not (problem := trouble(error)):
+            if not (problem := error if isinstance(error, UserError) else trouble(error)):
                 raise
             sys.exit(escape.lines(f"error: {problem}"))
 
@@ -157,43 +155,37 @@ def leave_alone(path):
 
 CONFIG = load_configuration()
 GRAPH = Graph(CONFIG, leave_alone)
-WRITTEN = set()  # the models whose settings files are written
-NAMED = set()  # (stage, model) of the settings files that are written for results with the name of a model
 
 
+@functools.cache
 def asked_for():
     """Return the models of this run's targets."""
     targets = [Path(target).as_posix() for target in workflow.dag_settings.targets] or ["all"]
-    form = re.compile(
-        r"converted/(.+)|(?:published|submissions)/(.+)\.json|predictions/(.+)/.+|reports/(.+)\.\w+|experiments/(.+)"
-        r"|(?:publish_)?(\w+)"
-    )
-    words = [next(filter(None, found.groups())) for found in map(form.fullmatch, targets) if found]
+    form = re.compile(r"(?:\w+/|publish_)?([\w+]+)([./].+)?")  # such as predictions/eng/table.json
+    words = [found[1] for found in map(form.fullmatch, targets) if found]
     names = [name for word in words for name in word.split("+")]
     return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
 
 
-def write_settings(model):
-    """Write the settings files of a model that is asked for, before Snakemake looks for them.
+@functools.cache
+def write_settings(stage, model):
+    """Write the settings files of what a model needs for a stage whose results carry its name, such as `convert`."""
+    GRAPH.write_settings(model)
+    for part in STAGES[stage].parts(CONFIG, model):
+        GRAPH.write(GRAPH.result(stage, model, part))
 
-    Snakemake lists a folder once and does not see a file that appears in it later, so those of all targets are written
-    at once. Only the main process writes: a job of a cluster reads the Snakefile again, perhaps after the configuration
-    was edited, but must use the settings with which it was submitted.
+
+@functools.cache
+def write_settings_of_targets(stage):
+    """Write the settings files of all targets before Snakemake looks for the first one.
+
+    Snakemake lists a folder once, and does not see a file that appears in it later. Only the main process writes: a job
+    of a cluster reads the Snakefile again, perhaps after the configuration was edited, but must use the settings with
+    which it was submitted.
     """
-    for name in [model, *(() if WRITTEN else asked_for())]:
-        if name not in WRITTEN:
-            WRITTEN.add(name)
-            GRAPH.write_settings(name)
-
-
-def write_named_settings(stage, model):
-    """Do the same for a stage whose results carry the name of a model, such as `publish`."""
-    if (stage, model) not in NAMED:
-        for name in [model, *asked_for()]:
-            NAMED.add((stage, name))
-            with contextlib.suppress(UserError if name != model else ()):  # what is wrong is said where it is needed
-                for part in STAGES[stage].parts(CONFIG, name):
-                    GRAPH.write(GRAPH.result(stage, name, part))
+    for model in asked_for():
+        with contextlib.suppress(UserError):  # what is wrong with a model is said when its turn comes
+            write_settings(stage, model)
 
 
 @functools.cache
@@ -258,27 +250,16 @@ def named_inputs(stage):
             return inputs_of(GRAPH.named(stage, ".".join(filter(None, (model, part)))))
         if stage == "publish":
             hub_token()  # without one, end with an error now, not after the training
-        write_settings(model)
+        write_settings_of_targets(stage)
+        write_settings(stage, model)
         if not IS_MODULE:
             say_what_is_left_out()
         result = GRAPH.result(stage, model, part)
-        write_named_settings(stage, model)
         if stage == "convert" and result.path.exists() and (lost := manifest.missing(result.path)):
             raise UserError(f"{lost}; delete the folder {result.path}, then it is made again")
         return inputs_of(result)
 
     return of
-
-
-@one_line
-def meant(wildcards):
-    """End with an error for a word that is not a target, and suggest the target that was meant."""
-    word = wildcards.word
-    if word.startswith("published/"):
-        raise UserError(f"there is no target {word}; did you mean {word}.json?")
-    if CONFIG.is_model(word):
-        raise UserError(f"there is no target {word}; did you mean converted/{word}?")
-    raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
 
 
 def gpus(stage, most):
@@ -295,14 +276,6 @@ def gpus(stage, most):
 def each_attempt(amount):
     """Return a resource: an amount, and twice, three times, ... as much when `retries` repeat the job."""
     return lambda wildcards, attempt: amount * attempt
-
-
-@one_line
-def memory_of_corpus(wildcards, attempt):
-    """Return the MB of `corpus`: some bytes of each document, and in each process the model that finds languages."""
-    asked = GRAPH.named("corpus", wildcards.result).asked
-    gigabytes = sum(each["bytes"] for each in asked["sources"].values() if isinstance(each, dict)) / 1e9
-    return round(8000 + 250 * gigabytes + 9 * identifiers.megabytes(CONFIG, asked["languages"][0])) * attempt
 
 
 def of_models(stage, asked_of, output):

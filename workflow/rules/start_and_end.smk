@@ -74,7 +74,7 @@ def say_edits():
     if workflow.dryrun and workflow.dag is not None and workflow.is_main_process:
         with contextlib.suppress(UserError):  # what is wrong in the configuration was said before
             run = set(jobs_to_run())
-            there = {each.path: each for model in WRITTEN for each in GRAPH.of_model(model)}
+            there = {each.path: each for model in asked_for() for each in GRAPH.of_model(model)}
             for line in edits(each for each in there.values() if (each.stage.stage, each.name) not in run):
                 print(escape.lines(line))
 
@@ -96,7 +96,7 @@ onstart:
     refuse_missing_package()
     earlier_runs.cancel_slurm_jobs()
     begin_anew()
-    for model in WRITTEN:
+    for model in asked_for():
         GRAPH.begin(model)
     say_idle_gpus()
 
