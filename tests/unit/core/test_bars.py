@@ -38,7 +38,8 @@ for number in range(2000): logging.warning("warning %d ends", number)
 """
 SNAKEMAKE = f"""
 import logging; from babelmill.commands.terminal.run_view import RunView
-view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)
+from types import SimpleNamespace
+view = RunView(SimpleNamespace(dryrun=False, quiet=set(), printshellcmds=False, verbose=False))
 {READY}
 for number in range(2000):
     view.show(logging.LogRecord("snakemake", logging.INFO, "", 0, "message %d ends", (number,), None))
