@@ -113,7 +113,9 @@ def view(monkeypatch, **options) -> RunView:
 def event(name: str, number: int, rule: str, **more) -> logging.LogRecord:
     """An event of Snakemake about a job."""
     about = {"event": name, "jobid": number, "job_id": number, "rule_name": rule, "wildcards": {"result": "eng-1"}}
-    return logging.makeLogRecord(about | {"output": ["x"], "rule_msg": None, "levelno": logging.INFO} | more)
+    return logging.makeLogRecord(
+        about | {"output": ["x"], "rule_msg": None, "local": True, "levelno": logging.INFO} | more
+    )
 
 
 def message(text: str, level: int = logging.INFO) -> logging.LogRecord:

@@ -25,6 +25,8 @@ WIDEST = len("experiment")  # characters
 SHOWN = (None, "", "error", "run_info")
 NOISE = (
     "Assuming unrestricted shared filesystem",
+    "Conda environments: ignored",
+    "Elapsed time: ",
     "Exiting because a job execution failed",
     "Reasons:\n",
     "Removing output files of failed job",
@@ -64,6 +66,7 @@ class RunView:
         self._stream = sys.stdout if options.dryrun else sys.stderr  # as Snakemake does
         self._begun: dict[int, tuple[str, str, float]] = {}  # stage, name of the result, and when, of each job
         self._done = self._total = 0
+        self._remote = False  # whether jobs are sent to a cluster
         self._said: set[str] = set()
         if not options.dryrun:  # stages on the same terminal then show only warnings and progress
             os.environ[bars.TERMINAL] = bars.terminal_id()
@@ -75,6 +78,7 @@ class RunView:
         event = getattr(record, "event", None)
         if event == "run_info":
             self._total = sum(number for rule, number in record.stats.items() if rule in STAGES)
+        self._remote |= event == "resources_info" and hasattr(record, "nodes")
         if event in SHOWN:
             self._say(record)
         elif event == "shellcmd" and self._options.printshellcmds and getattr(record, "shellcmd", None):
@@ -101,7 +105,7 @@ class RunView:
     def _begin(self, record: Any) -> None:
         stage, name = record.rule_name, ".".join(dict(record.wildcards or {}).values())
         self._begun[record.jobid] = stage, name, time.monotonic()
-        self._line("", stage, name, "begins")
+        self._line("", stage, name, "begins" if record.local or not self._remote else "is submitted")
 
     def _end(self, stage: str, name: str, begun: float) -> None:
         self._done += stage in STAGES
