@@ -145,7 +145,7 @@ def test_a_job_that_fails_says_its_last_words(capfd, monkeypatch, tmp_path):
     lines = [line for line in capfd.readouterr().err.splitlines() if "begins" not in line]
     assert [(line.split()[1], line.partition(" s  ")[2]) for line in lines] == [
         ("failed", "too little text"),
-        ("stopped", "12:00:00 step 3"),
+        ("stopped", "step 3"),
         ("failed", "job 7 FAILED"),
     ]
 

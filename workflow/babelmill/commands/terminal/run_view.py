@@ -116,7 +116,9 @@ class RunView:
         """Show that an attempt of a job failed, with the last words of its log, or else of its executor."""
         stage, name, begun = self._begun[record.jobid]
         found = [words for log in record.log if (words := last_words(Path(log)))[1]]
-        failed, words = found[0] if found else (True, " ".join((record.rule_msg or "").split()))
+        why = " ".join((record.rule_msg or "").split())
+        failed, words = found[0] if found else (bool(why), why)
+        words = re.sub(r"^[\d:]+ ", "", words)  # the time in a log
         self._line("failed" if failed else "stopped", stage, name, f"{duration(time.monotonic() - begun):>5}  {words}")
 
     def _line(self, count: str, stage: str, name: str, text: str) -> None:
