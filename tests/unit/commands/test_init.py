@@ -23,7 +23,7 @@ def run(*command, check=True, **environment) -> str:
 
 def jobs(*arguments, **environment) -> list[str]:
     output = run("snakemake", "--profile", "profiles/local", "--dry-run", *arguments, **environment)
-    return re.findall(r"^((?!total)\w+) +\d+$", output, re.MULTILINE)
+    return re.findall(r"^((?!total|all)\w+) +\d+$", output, re.MULTILINE)
 
 
 def contents(folder: Path) -> dict[str, str]:
