@@ -109,14 +109,6 @@ def test_a_damaged_note_is_written_again(hashed, note):
     assert set(read_json(local_sources.HASHES)) == set(hashed)
 
 
-def test_a_note_that_cannot_be_written_costs_time_alone(hashed, monkeypatch):
-    def read_only(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(local_sources, "write_json", read_only)
-    assert snapshot() == snapshot() and len(hashed) == 4
-
-
 def test_a_glob_without_files_is_an_error():
     with pytest.raises(
         UserError, match=r"config\.yaml: corpus file nothing/\*\.txt: no such file \(relative to /.*\)$"
