@@ -79,7 +79,7 @@ def test_a_model_is_made_without_a_clone_and_a_clone_repeats_nothing(python, tmp
     folder = tmp_path / "study"
     run(python.with_name("babelmill"), "init", folder, cwd=tmp_path)
     snakemake = [python, "-m", "snakemake", "--profile"]
-    assert "9 jobs would run" in run(*snakemake, "profiles/demo", "--dry-run", "converted/eng", cwd=folder)
+    assert "\ntotal            9\n" in run(*snakemake, "profiles/demo", "--dry-run", "converted/eng", cwd=folder)
     (folder / "config/config.yaml").write_text(yaml.safe_dump(SMALL | {"targets": ["eng"]}))
     write_texts(folder / "texts/eng", "eng")
     assert "1 of 1 model converted" in run(*snakemake, "profiles/local", cwd=folder)

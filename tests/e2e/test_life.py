@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from babelmill.commands.progress.earlier_runs import who_holds_the_lock
+from babelmill.commands.progress.earlier_runs import snakemake_here
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace
 from helpers.damage import flip_a_bit
@@ -94,9 +94,11 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, wa
     assert process.wait() != 0
     output = (workspace.path / "out.txt").read_text()
     if way != "kill -9 of the trainer":
-        assert "0 of 1 model converted, interrupted: 1 model continues from here with the same command\n" in output
+        assert "0 of 1 model converted, interrupted: the same command continues from here in " in output
     else:
-        assert re.search(r"^0 of 1 model converted, 1 job failed:\n  train eng-\w+ \(eng\):$", output, re.MULTILINE)
+        assert re.search(
+            r"^0 of 1 model converted, 1 job failed:\n  train eng-\w+ \(eng\): 1 attempt$", output, re.MULTILINE
+        )
     assert not (workspace.path / "results/of/eng/train").exists(), "interrupted too late to show anything"
     done = workspace.snakemake(*TRAINED)
     assert "going on after step" in done.stdout + done.stderr
@@ -107,7 +109,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, wa
 def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monkeypatch):
     process = start(workspace, prepared=False)
     monkeypatch.chdir(workspace.path)
-    assert f"another Snakemake, process {process.pid}, works on the same files" in who_holds_the_lock()
+    assert snakemake_here() == process.pid
     none_runs = ("-m", "babelmill.commands.progress.earlier_runs")
     assert workspace.python(*none_runs).returncode == 1, "so `make demo` leaves its lock"
     os.kill(process.pid, signal.SIGKILL)
@@ -115,10 +117,9 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monk
     orphans = trainers(workspace)
     assert orphans, "the trainer outlives its Snakemake"
     local = (*TRAINED, "--profile", ROOT / "profiles/local")
-    assert "note: this folder is locked" in workspace.snakemake(*local, "--dry-run").stdout
+    assert workspace.snakemake(*local, "--dry-run").returncode == 0
     locked = workspace.snakemake(*local, check=False)
-    assert locked.returncode == 1
-    assert [line[:28] for line in locked.stderr.splitlines()[1:]] == ["error: this folder is locked"], locked.stderr
+    assert locked.returncode == 1 and "Directory cannot be locked" in locked.stderr
     assert workspace.python(*none_runs).returncode == 0
     workspace.snakemake("--unlock")
     second = workspace.snakemake(*TRAINED, check=False)

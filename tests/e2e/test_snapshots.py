@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.snapshots import name_of
 from babelmill.core import manifest
 from babelmill.core.files import read_json
@@ -43,7 +42,7 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     ends = f"run.snapshots: chck_5M: the run ends after {trained['words'] / 1e6:.4g} million words"
     assert log.count(ends) == 2, "before the first step and at the end"
     assert trained["missing_snapshots"] == ["chck_5M"] and f"{trained['words']:,} words in all" in log
-    assert key_figures("train", train).endswith(", no snapshot chck_5M")
+    assert manifest.read(train)["figures"]["summary"].endswith(", no snapshot chck_5M")
     about = f"{trained['words'] / 1e6:.3g}"
     assert f"eng: no snapshot chck_5M: it reads about {about} million words." in workspace.babelmill("plan", "eng")
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
 
-from babelmill.commands.terminal.key_figures import key_figures
+from babelmill.core import manifest
 from babelmill.core.files import read_json
 from conftest import ROOT, SMALL
 from helpers.results.fields import undocumented
@@ -58,8 +58,8 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
     assert rows.would_run() == {("task", "mine_eng"), ("tune", "mine_eng"), ("convert", "eng")}
     rows.snakemake("converted/eng")
     folder = rows.path / "results/of/eng/tune/mine.1"
-    assert key_figures("tune", folder) == "accuracy: eng 100.0"
-    shown = key_figures("task", rows.path / "results/of/eng/task/mine.eng")
+    assert manifest.read(folder)["figures"]["summary"] == "accuracy: eng 100.0"
+    shown = manifest.read(rows.path / "results/of/eng/task/mine.eng")["figures"]["summary"]
     assert shown == "96 rows to learn from, 40 to test, 2 classes"
     scores, predictions = read_json(folder / "scores.json"), pq.read_table(folder / "predictions.parquet")
     assert not undocumented(folder / "scores.json", "scores.json of a task")

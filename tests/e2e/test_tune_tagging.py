@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
 
-from babelmill.commands.terminal.key_figures import key_figures
+from babelmill.core import manifest
 from babelmill.core.files import read_json
 from babelmill.suites.challenge.tuned import Tuned, tags
 from babelmill.tasks.resplit import resplit
@@ -71,8 +71,8 @@ def test_parts_of_speech(words):
     assert eng["classes"] == ["ADJ", "DET", "NOUN", "VERB"] and eng["rows"]["test"] == 40
     for column in ("label", "prediction"):
         assert [*zip(rows[column].to_pylist(), rows["sentence"].to_pylist(), strict=True)] == expected
-    assert key_figures("tune", folder) == "accuracy: eng 100.0"
-    shown = key_figures("task", words.path / "results/of/eng/task/mine.eng")
+    assert manifest.read(folder)["figures"]["summary"] == "accuracy: eng 100.0"
+    shown = manifest.read(words.path / "results/of/eng/task/mine.eng")["figures"]["summary"]
     assert shown == "96 sentences to learn from, 40 to test, 4 classes"
     card = (words.path / "converted/eng/README.md").read_text()
     assert "| mine | English | sound" in card and f"100.0 (100.0 to 100.0), 1 seed, n = {len(expected)} |" in card

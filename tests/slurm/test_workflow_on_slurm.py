@@ -67,12 +67,12 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
     summary = run.printed[run.printed.rindex("1 of 3 models converted, 2 jobs failed:") :]
     greedy = name("greedy", "tokenizer")
     assert re.search(
-        rf"tokenizer {greedy} \(greedy\): 2 attempts, SLURM-job \d+ FAILED\n +logs/tokenizer/{greedy}.log:\n"
+        rf"tokenizer {greedy} \(greedy\): 2 attempts\n +logs/tokenizer/{greedy}.log:\n"
         r"(.*\n){1,3}.*vocab_size = 100000",
         summary,
     )
     assert re.search(
-        rf"train {cancelled.name} \(deu\): 2 attempts, SLURM-job \d+ FAILED\n +logs/train/{cancelled.name}.log:\n.*training is not"
+        rf"train {cancelled.name} \(deu\): 2 attempts\n +logs/train/{cancelled.name}.log:\n.*training is not"
         rf" tried again: its job {job} was cancelled; run the workflow again to continue after step [1-9]",
         summary,
     )
@@ -100,10 +100,8 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
 def test_a_job_that_slurm_does_not_take(workspace, start):
     run = start(workspace, "converted/deu", "--force", "--retries", "0", "--default-resources", "slurm_partition=none")
     assert run.finish() == 1
-    refused = (
-        r"1 job failed:\n  convert deu: sbatch: invalid partition specified: none; Batch job submission failed: .+\n"
-    )
-    assert re.search(refused, run.printed), run.printed
+    assert "1 job failed:\n  convert deu: 1 attempt; it left no log" in run.printed, run.printed
+    assert re.search(r"failed +convert +deu .*invalid partition specified: none", run.printed), run.printed
 
 
 @pytest.mark.timeout(900)  # it waits for a time limit, which SLURM counts in minutes
@@ -130,7 +128,7 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     assert [len(seen.split(",")) for seen in training.wait("training", come_back)] == [2, 2, 2, 2]
     assert run.finish() == 0, run.printed
     assert "4 x cpu; going on after step" in training.printed
-    assert len(re.findall(r"is SLURM job (\d+)", run.printed)) == 1, "it has put its own job back"
+    assert len(re.findall(r"SLURM jobid (\d+)", run.printed)) == 1, "it has put its own job back"
     row = training.history[-1]
     assert (row["NNodes"], "gres/gpu=4" in row["AllocTRES"]) == ("2", True)
     for name in ("model", "ema"):
@@ -167,8 +165,7 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
 
     second = start(workspace, *UNTIL_TRAIN)
     assert second.finish() == 1
-    locked = r"error: (another Snakemake, process \d+, works|this folder is locked)"
-    assert re.search(locked, second.printed) and "LockException" not in second.printed
+    assert "Directory cannot be locked" in second.printed
 
     refused = workspace.python("-m", "babelmill.train", settings_of_training(workspace))
     assert refused.returncode == 1

@@ -26,6 +26,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_object, write_json
 from babelmill.core.stage_entry import Job
+from babelmill.core.words import short
 from babelmill.hub import revisions
 from babelmill.hub.files import in_a_folder, licence_of, of_source
 from babelmill.hub.sources import MODEL
@@ -157,7 +158,9 @@ def run(job: Job[BaseModelStage]) -> None:
         "license": licence_of(files.path("README.md")),
         "parameters": sum(shape.numel() for shape in shapes.values()),
     }
-    log.info("%s: %s, %.1f M parameters", where, model.architecture, figures["parameters"] / 1e6)
+    origin = f"{figures['repository']} at {figures['commit'][:8]}" if "commit" in figures else figures["folder"]
+    figures["summary"] = f"{origin}, {short(figures['parameters'])} parameters"
+    log.info("%s, %s", figures["summary"], model.architecture)
     if kind == "llada":
         figures["renamed"] = "EuroBERT"
 

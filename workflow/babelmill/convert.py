@@ -16,6 +16,8 @@ from babelmill.config.snapshots import FOLDER, names
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, copy_file, link_or_copy, read_json, sha256, write_json, write_text
 from babelmill.core.stage_entry import Job
+from babelmill.core.words import short
+from babelmill.evaluation.metrics import in_words
 from babelmill.evaluation.overlaps import overlap_of
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.labels.card import LabelsCard, completed
@@ -106,6 +108,8 @@ def convert(job: Job[ConvertStage]) -> None:
         files += card.write(folder)
         upstream = [export_folder, evaluated, *scored, *tuned_folders, train, tokenizer_folder, *corpus_folders]
         known: dict[str, Any] = {"evaluation": evaluation} | ({"scores": scores} if scores else {})
+        scored_as = in_words(evaluation, exported.default_variant)
+        known["summary"] = f"{short(model['figures']['parameters'])} parameters, {scored_as}: {job.out.as_posix()}"
         known |= {"tuned": tuned} if tuned else {}
         known |= {"precision": precision} if precision else {}
         if snapshots := convert_snapshots(export_folder, folder, exported.adapter == "only", settings):

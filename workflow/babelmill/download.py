@@ -241,7 +241,8 @@ def describe(settings: DownloadStage, parts: list[DatasetPart]) -> dict[str, Any
         | ({"license": part.license} if part.license else {})
         for part in parts
     ]
-    return {"parts": described} if settings.parts_of_text else described[0]
+    summary = ", ".join(f"{part['repository']} at {part['commit'][:8]}" for part in described)
+    return ({"parts": described} if settings.parts_of_text else described[0]) | {"summary": summary}
 
 
 def run(job: Job[DownloadStage]) -> None:

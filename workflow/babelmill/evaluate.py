@@ -53,7 +53,7 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import NOT_A_NUMBER
-from babelmill.evaluation.metrics import DOCUMENTS, Score, described, pooled
+from babelmill.evaluation.metrics import DOCUMENTS, Score, described, in_words, pooled
 from babelmill.evaluation.scoring import ScoringRows, ScoringStream, causal_rows, diffusion_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import Text, of_documents
 from babelmill.labels.corpus_codes import listed
@@ -232,7 +232,7 @@ def run(job: Job[EvaluateStage]) -> None:
     disable_progress_bar()
     torch.set_num_threads(job.threads)
     export = settings.folder("export")
-    manifest.verify(export)
+    variant = ExportStage.from_content(manifest.verify(export)["settings"], export).export.default_variant
     files = ["evaluation.json"]
     if settings.labelled:
         evaluation = evaluate_labels(settings)
@@ -242,7 +242,8 @@ def run(job: Job[EvaluateStage]) -> None:
             pq.write_table(documents, file, compression="zstd")
         files.append(DOCUMENTS)
     write_json(out / "evaluation.json", evaluation)
-    manifest.write(out, settings, files, [export, *settings.folders("corpora"), *settings.folders("shards")])
+    upstream = [export, *settings.folders("corpora"), *settings.folders("shards")]
+    manifest.write(out, settings, files, upstream, {"summary": in_words(evaluation, variant)})
 
 
 def evaluate_text(settings: EvaluateStage) -> tuple[dict[str, Any], pa.Table]:

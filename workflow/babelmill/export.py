@@ -35,6 +35,7 @@ from babelmill.core import escape, manifest, modules, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, write_text
 from babelmill.core.places import PACKAGE
 from babelmill.core.stage_entry import Job
+from babelmill.core.words import short
 from babelmill.release.folder.adapters import frozen_file
 from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
@@ -158,10 +159,11 @@ def run(job: Job[ExportStage]) -> None:
         for name, snapshot in snapshots.items():
             manifest.write(snapshot.folder, settings, snapshot.files, [train], snapshot.figures, also=also)
             files.append(f"{FOLDER}/{name}/{manifest.NAME}")
-        roles = published_roles(tokenizer)
-        manifest.write(
-            folder, settings, files, [train, tokenizer, *sources], {"roles": roles} if roles else None, also=also
-        )
+        size = (folder / "model.safetensors").stat().st_size
+        figures: dict[str, Any] = {"summary": f"{short(size)}B, equal to the trained model"}
+        if roles := published_roles(tokenizer):
+            figures["roles"] = roles
+        manifest.write(folder, settings, files, [train, tokenizer, *sources], figures, also=also)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ def run(job: Job[IdentifierStage]) -> None:
     """Fetch the model and check its content."""
     settings = job.settings
     repository, commit, name = (settings.source[key] for key in ("repository", "commit", "file"))
-    log.info("%s of %s at %s", name, repository, commit)
+    origin = f"{name} of {repository} at {commit[:8]}"
+    log.info("%s", origin)
     with explained(functools.partial(explanation, IDENTIFIER, repository, commit)):
         path = fetch(IDENTIFIER, repository, commit, [name])[name]
     wanted, found = settings.source["sha256"], sha256(path)
@@ -39,7 +40,9 @@ def run(job: Job[IdentifierStage]) -> None:
         )
     with atomic_folder(job.out) as folder:
         link_or_copy(path, folder / FILE)
-        manifest.write(folder, settings, [FILE], figures={"hub": settings.source | {"sha256": found}})
+        manifest.write(
+            folder, settings, [FILE], figures={"hub": settings.source | {"sha256": found}, "summary": origin}
+        )
 
 
 if __name__ == "__main__":

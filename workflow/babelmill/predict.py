@@ -61,7 +61,8 @@ def predict(
     write_table(out, prediction.columns, windows)
     if review:
         write_review(review[1], review[0], prediction.columns, windows)
-    log.info("%s", in_words(out, figures))
+    figures["summary"] = in_words(out, figures)
+    log.info("%s", figures["summary"])
     return figures
 
 

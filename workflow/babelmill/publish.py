@@ -249,9 +249,10 @@ def publish(job: Job[PublishStage]) -> None:
     submission = next(iter(settings.folders("submission")), None)
     where = folder, settings.repository, settings.name, settings.publish.private
     published = publish_folder(*where, submission=submission)
-    asked = {"stage": "publish", "version": __version__, "settings": settings.raw}
+    about = {"stage": "publish", "version": __version__, "settings": settings.raw}
+    about |= {"figures": {"summary": published["url"]}}
     upstream = {each.as_posix(): manifest.digest(each) for each in (folder, submission) if each}
-    manifest.write_sealed(job.out, asked | published | {"upstream": upstream})
+    manifest.write_sealed(job.out, about | published | {"upstream": upstream})
     log.info("published: %s", published["url"])
 
 

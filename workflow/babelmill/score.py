@@ -141,7 +141,8 @@ def score(
         with atomic_write(out / table) as file:
             pq.write_table(scored, file, compression="zstd")
         write_json(out / "scores.json", found)
-        log.info("%s", in_words(found))
+        summary = in_words(found)
+        log.info("%s", summary)
         files = [table, "scores.json"]
         gc.collect()  # the models, so that their memory is free for others while the text is read
         torch.cuda.empty_cache()
@@ -150,7 +151,7 @@ def score(
             files.append(OVERLAP)
             for code in settings.covered:
                 log.info("%s, %s: %s", settings.suite, code, in_training_text(about, code))
-        manifest.write(out, settings, files, upstream, figures)
+        manifest.write(out, settings, files, upstream, (figures or {}) | {"summary": summary})
         delete(partial)
 
 

@@ -28,7 +28,7 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256
 from babelmill.core.stage_entry import Job
-from babelmill.core.words import count_words, plural
+from babelmill.core.words import count_words, plural, short
 from babelmill.labels.corpus_codes import CodeReader
 from babelmill.stages import ShardsStage
 from babelmill.tokens.documents import Documents
@@ -154,8 +154,11 @@ def run(job: Job[ShardsStage]) -> None:
         )
     if reader:
         reader.warn_of_zeros()
+    tokens = figures["tokens"]
+    summary = f"{short(tokens['train'])} tokens; {short(tokens['validation'])} for validation"
     files = [f"{split}.safetensors" for split in corpora]
-    manifest.write(job.out, settings, files, [tokenizer_folder, corpus_folder], figures, remember=True)
+    upstream = [tokenizer_folder, corpus_folder]
+    manifest.write(job.out, settings, files, upstream, figures | {"summary": summary}, remember=True)
 
 
 if __name__ == "__main__":

@@ -155,6 +155,7 @@ def run(job: Job[SubmissionStage]) -> None:
         )
     paths = [Path(out.stem, name) for name in sorted(written)]
     upstream = [converted, train, *scores, *tuned]
+    figures["summary"] = f"{figures['leaderboard']['score']:.2f} on the leaderboard: {out.as_posix()}"
     manifest.write(out.parent, settings, paths, upstream, figures, name=out.name)
 
 

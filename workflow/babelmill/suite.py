@@ -72,8 +72,10 @@ def run(job: Job[SuiteStage]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with atomic_write(out / reader.table) as file:
         pq.write_table(table, file, compression="zstd")
+    items, paradigms = reader.items.removesuffix("s"), plural(found["paradigms"], "paradigm")
+    found["summary"] = f"{plural(len(table), items)} of {paradigms}"
     manifest.write(out, settings, [reader.table], figures=found)
-    log.info("%s, %s: %s", settings.suite, settings.languages[0], plural(len(table), reader.items.removesuffix("s")))
+    log.info("%s, %s: %s", settings.suite, settings.languages[0], found["summary"])
 
 
 if __name__ == "__main__":

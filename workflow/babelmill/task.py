@@ -178,17 +178,10 @@ def run(job: Job[TaskStage]) -> None:
     for split, table in tables.items():
         with atomic_write(out / f"{split}.parquet") as file:
             pq.write_table(table, file, compression="zstd")
+    rows, classes = plural(len(tables["train"]), "sentence" if of_words else "row"), len(found["classes"])
+    found["summary"] = f"{rows} to learn from, {len(tables['test']):,} to test, {classes:,} classes"
     manifest.write(out, settings, [f"{split}.parquet" for split in tables], figures=found)
-    log.info(
-        "%s, %s: %s to train on, %s to score, %d classes",
-        *(
-            settings.task,
-            settings.languages[0],
-            plural(len(tables["train"]), "row"),
-            plural(len(tables["test"]), "row"),
-        ),
-        len(found["classes"]),
-    )
+    log.info("%s, %s: %s", settings.task, settings.languages[0], found["summary"])
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, copy_file, write_text
 from babelmill.core.stage_entry import Job
+from babelmill.core.words import span
 from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import TOKENIZER
@@ -297,6 +298,8 @@ def run(job: Job[TokenizerStage]) -> None:
         "hub": hub,
         "report": report(tokenizer, dict(zip(settings.languages, folders, strict=True)), lossy=bool(of_model)),
     }
+    per_word = [each["tokens_per_word"] for each in figures["report"].values()]
+    figures["summary"] = f"{figures['vocab_size']:,} entries, {span(per_word)} tokens per word"
     if roles:
         figures["roles"] = roles
     if settings.characters:

@@ -28,10 +28,11 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.core import bars, escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, read_json, sha256, write_json
 from babelmill.core.stage_entry import Job
-from babelmill.core.words import first_line, plural
+from babelmill.core.words import first_line, plural, short
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
 from babelmill.model.norbert4 import NorBERT4Shape
+from babelmill.release.card.training_history import read_record
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
 from babelmill.runtime.launch import launch
@@ -301,6 +302,11 @@ def write_results(
         if len(settings.languages) > 1:
             shares = plan.mixture.shares / plan.mixture.shares.sum()
             figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
+        losses = [line["loss"] for line in read_record(folder.record.path) if line["kind"] == "validation"]
+        parts = [f"{plan.steps:,} steps", f"{short(figures['tokens'])} tokens", f"{short(figures['words'])} words"]
+        parts += [f"validation loss {losses[-1]:.3f}"] if losses and losses[-1] is not None else []
+        parts += [f"no snapshot {escape.some(missing, 2)}"] if (missing := figures.get("missing_snapshots")) else []
+        figures["summary"] = ", ".join(parts)
         if (energy := energy_kwh(folder.record.path)) is not None:
             figures["energy_kwh"] = energy
         for source in sources:

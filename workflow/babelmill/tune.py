@@ -27,7 +27,7 @@ from scipy.special import softmax
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config.schema import Tuning
-from babelmill.core import manifest, stage_entry
+from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, canonical_json, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
@@ -370,8 +370,8 @@ def tune(
         kept = sorted(path for path in (out / "model").rglob("*") if path.is_file()) if settings.keep else []
         files = [*tables, "scores.json", *(path.relative_to(out) for path in kept)]
         device = torch.cuda.get_device_name() if scoring_device().type == "cuda" else "cpu"
-        cost = {"seconds": round(seconds, 1), "device": device}
-        manifest.write(out, settings, files, upstream, cost | (figures or {}))
+        about = {"seconds": round(seconds, 1), "device": device, "summary": in_words(settings.metric, languages)}
+        manifest.write(out, settings, files, upstream, about | (figures or {}))
     for code, each in languages.items():
         low, high = (100 * end for end in each["interval"])
         log.info(
@@ -381,6 +381,15 @@ def tune(
     with contextlib.suppress(OSError):
         shutil.rmtree(checkpoints)
     return 0
+
+
+def in_words(metric: str, languages: dict[str, Any]) -> str:
+    """Return the score of each language, and say if the model answers with one class."""
+    found = []
+    for code, each in languages.items():
+        same = f" (always {escape.line(each['majority']['class'])})" if each.get("majority") else ""
+        found.append(f"{code} {100 * each['score']:.1f}{same}")
+    return f"{metric}: {', '.join(found)}"
 
 
 def run(job: Job[TuneStage]) -> int:

@@ -79,10 +79,15 @@ def say_edits():
                 print(escape.lines(line))
 
 
-def end(logs):
-    """Log which models are converted, which failed and which still run. Snakemake's log has this summary, too."""
+def end(complete):
+    """Log which models are converted and which jobs failed. Snakemake's log has this summary, too."""
+    failed = [job for each in workflow.scheduler.failed for job in (each.jobs if each.is_group() else [each])]
+    ended = [
+        run_summary.FailedJob(job.rule.name, ".".join(job.wildcards_dict.values()), [*map(Path, job.log)], job.attempt)
+        for job in sorted(failed)
+    ]
     seconds = (datetime.now() - workflow.start_time).total_seconds()
-    logger.info(run_summary.summary(logs, GRAPH, asked_for(), seconds))
+    logger.info(run_summary.summary(GRAPH, asked_for(), ended, complete, seconds))
     with contextlib.suppress(UserError):  # what is wrong with a model that this run does not ask for
         if (size := sum(map(clean.size_of, clean.unused(GRAPH)))) > MUCH:
             logger.info(f"{size / 2**30:,.1f} GiB of results are asked for by no setting: see `babelmill clean`")
@@ -102,8 +107,8 @@ onstart:
 
 
 onsuccess:
-    end(log)
+    end(complete=True)
 
 
 onerror:
-    end(log)
+    end(complete=False)

@@ -67,10 +67,10 @@ class Checkout:
         return done.stdout + done.stderr
 
     def would_run(self, *targets, profile: str | None = "local") -> list[str]:
-        """Return the rules that a dry run lists, with or without a profile, without repetition, in order."""
+        """Return the rules that a dry run lists, with or without a profile, without repetition, in its order."""
         options = ["--profile", self.path / "profiles" / profile] if profile else []
         options += ["--configfile", "config/config.yaml", "--dry-run"]
         output = self.snakemake(*options, "--", *targets)
-        rules = re.findall(r"^  (\w+) +\d+  " if profile else r"^(?:local)?rule (\w+):", output, re.MULTILINE)
+        rules = re.findall(r"^((?!total|all)\w+) +\d+$", output, re.MULTILINE)
         assert rules or "Nothing to be done" in output, output
         return list(dict.fromkeys(rules))

@@ -5,10 +5,8 @@ import logging
 import os
 import pty
 import re
-import select
 import subprocess
 import sys
-import tempfile
 import termios
 from types import SimpleNamespace
 
@@ -38,51 +36,12 @@ for number in range(2000): logging.warning("warning %d ends", number)
 """
 SNAKEMAKE = f"""
 import logging; from babelmill.commands.terminal.run_view import RunView
-view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)
+from types import SimpleNamespace
+view = RunView(SimpleNamespace(dryrun=False, quiet=set(), printshellcmds=False, verbose=False))
 {READY}
 for number in range(2000):
     view.show(logging.LogRecord("snakemake", logging.INFO, "", 0, "message %d ends", (number,), None))
 """
-
-
-@contextlib.contextmanager
-def terminal(monkeypatch):
-    """Standard error is a terminal; gives a function that reads what is written there."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 100))
-    with open(theirs, "w", closefd=False) as stream:
-        monkeypatch.setattr(sys, "stderr", stream)
-        monkeypatch.setattr(bars, "terminal_id", lambda: os.ttyname(theirs).replace("/", "-"))
-        monkeypatch.setattr(bars, "shown_name", "")  # an earlier test may have run a stage in this process
-
-        def wait_for(text: str) -> str:
-            """Read until a text is there; return all that was read."""
-            output = ""
-            while text not in output:
-                stream.flush()
-                assert select.select([ours], [], [], 60)[0], f"no {text!r} in {output!r}"
-                output += os.read(ours, 10_000).decode()
-            return output
-
-        yield wait_for
-    os.close(ours)
-    os.close(theirs)
-
-
-def test_of_several_jobs_one_draws(monkeypatch):
-    """The other begins when it is done, also when it is left before its end."""
-    with terminal(monkeypatch) as wait_for:
-        monkeypatch.setattr(Bar, "DRAWN_EVERY", 0.0)
-        first, second = Bar(4), Bar(4)
-        first.show(1, "first 1/4")
-        wait_for(" 25% [######..................] first 1/4  unknown time left")
-        second.show(1, "second 1/4")
-        first.show(2, "first 2/4")
-        assert "second" not in wait_for("first 2/4")
-        first.close()
-        second.show(2, "second 2/4")
-        wait_for(" 50% [############............] second 2/4")
-        second.close()
 
 
 def screen(output: str, columns: int) -> list[str]:
@@ -137,12 +96,6 @@ def test_beside_the_plugin_a_stage_draws_what_it_does():
     os.close(theirs)
     assert os.read(ours, 10_000).decode() == f"\r\033[Kreading\r\033[K{'x' * 79}"
     os.close(ours)
-
-
-def test_without_a_place_for_the_lock_a_job_goes_on(monkeypatch, tmp_path):
-    with terminal(monkeypatch):
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-        Bar(4).show(1, "1/4")
 
 
 def test_the_time_left_is_not_foretold_at_the_beginning():

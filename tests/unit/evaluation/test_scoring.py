@@ -13,7 +13,7 @@ from transformers import AutoConfig
 
 from babelmill.core.files import UserError
 from babelmill.evaluate import check_length
-from babelmill.evaluation.metrics import entry, pooled
+from babelmill.evaluation.metrics import described, entry, in_words, pooled
 from babelmill.evaluation.scoring import (
     ScoringStream,
     arrays,
@@ -266,3 +266,11 @@ def test_rows_that_a_model_cannot_read_are_refused(kind, more, tmp_path):
     check_length(tmp_path, 32)
     with pytest.raises(UserError, match="sequence_length = 33 is more than the 32 positions of"):
         check_length(tmp_path, 33)
+
+
+def test_a_score_comes_with_its_error_and_its_sample():
+    variants = {"ema": {"causal": {"value": 2.5, "standard_error": 0.0123}}}
+    evaluation = {"metrics": described(["causal"]), "variants": variants, "documents": {"scored": 100, "of": 1234}}
+    assert in_words(evaluation, "ema") == "bits per byte 2.500 ± 0.012 causal (100 of 1,234 documents)"
+    evaluation["documents"] = {"scored": 9, "of": 9, "changed": 2}
+    assert in_words(evaluation, "ema") == "bits per byte 2.500 ± 0.012 causal (the tokenizer changes 2 of 9)"

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
 
 from babelmill import base_model
-from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.inputs import require_model
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
@@ -305,7 +304,7 @@ def test_a_repository_is_fetched_at_a_commit_that_stays(hub):
         "languages: {eng: {corpus: {builtin: python-docs}}}\n"
     )
     assert (figures := fetched())["commit"] == first and figures["license"] == "mit"
-    assert key_figures("base_model", Path("out")) == f"owner/name at {first[:8]}, 3.3 k parameters"
+    assert manifest.read(Path("out"))["figures"]["summary"] == f"owner/name at {first[:8]}, 3.3 k parameters"
     assert load_file("out/model.safetensors").keys() == weights.keys()
     assert hub.count("modeling.py") == hub.count("onnx/model.bin") == 0
     hub.commit("models/owner/name", files | {"README.md": b"---\nlicense: other\n---\n"})

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError
@@ -161,7 +160,7 @@ def test_each_part_gives_something_to_a_budget(hub, files):
     corpus = {"hub": [{"repository": NAME, "config": "plain"}, "ada/small"], "budget": "60 documents"}
     parts = download(corpus)["parts"]
     assert [len(part["train"]) for part in parts] == [len(parts[0]["train"]), min(2, len(parts[0]["train"]))]
-    assert key_figures("download", Path("out")) == ", ".join(
+    assert manifest.read(Path("out"))["figures"]["summary"] == ", ".join(
         f"{part['repository']} at {part['commit'][:8]}" for part in parts
     )
 

@@ -1,5 +1,6 @@
 """The documents: links lead somewhere, and what they name (stages, keys, commands, configurations) exists."""
 
+import itertools
 import re
 import shlex
 import textwrap
@@ -14,7 +15,6 @@ from babelmill.cli import COMMANDS
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS
 from babelmill.stages import STAGES
-from snakemake_logger_plugin_babelmill import refusal
 
 DOCUMENTS = sorted(
     path for folder in (".", "docs", "config", "profiles", "benchmarks") for path in (ROOT / folder).glob("*.md")
@@ -22,6 +22,8 @@ DOCUMENTS = sorted(
 GUIDES = [path for path in DOCUMENTS if path.parent.name != "benchmarks" and path.name != "CHANGELOG.md"]
 # Ends of names, such as train.parquet.
 FILES = ("md", "py", "smk", "yaml", "json", "parquet", "safetensors", "csv", "bin")
+# Options of Snakemake that take all following words.
+LISTS = ("--config", "-C", "--resources", "--default-resources", "--set-resources", "--set-threads")
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 
 
@@ -82,9 +84,10 @@ def test_snakemake_understands_the_commands_of_documents():
     for path in sources:
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
         for arguments in re.findall(r"(?<![\w.-])snakemake ((?:-|converted|tier)[^`\n\"]*)", text):
-            assert refusal("ValueError", shlex.split(arguments, comments=True)) == "ValueError", (
-                f"{name(path)}: {arguments}"
-            )
+            words = shlex.split(arguments, comments=True)
+            for i, word in enumerate(words):  # all words up to the next option
+                taken = [*itertools.takewhile(lambda each: not each.startswith("-"), words[i + 1 :])]
+                assert word not in LISTS or all("=" in each for each in taken), f"{name(path)}: {arguments}"
             found += 1
     assert found > 30
 

@@ -155,13 +155,6 @@ def test_what_is_not_there_is_not_shown(asked):
     assert csv_of([model])
 
 
-def test_a_suite_that_does_not_cover_a_language_is_said(tmp_path, asked):
-    report_results.make(graph_of(), "deu", {})
-    wanted = asked_of(graph_of(), "eng+deu")
-    overview = section(page(wanted, read_all(wanted)), "Models and languages")
-    assert overview.rstrip().endswith("not covered")
-
-
 def test_equal_names_are_told_apart(tmp_path, asked):
     """Of two texts of one language, and of two suites."""
     graph = graph_of("english_basics", both=["eng", "deu"])
@@ -274,12 +267,11 @@ def test_many_damaged_results_are_counted(asked):
     assert text.count("is damaged") == 5 and "and 19 more results like these" in text
 
 
-def test_a_result_that_cannot_be_read_or_is_missing_is_one_line_also_in_a_complete_report(asked, monkeypatch):
-    """A run's record that lacks what its readers need: an error that names the folder, not a KeyError."""
-    with monkeypatch.context() as patched:
-        patched.setattr("babelmill.reporting.results.read_record", lambda path: {}["step"])
-        with pytest.raises(UserError, match=r"results/train/eng-\w+: cannot be read \(KeyError: 'step'\)"):
-            read_all(asked)
+def test_a_result_that_is_damaged_or_missing_is_one_line(asked):
+    (path,) = Path("results/train").glob("eng-*/metrics.jsonl")
+    path.write_text("{}")
+    with pytest.raises(UserError, match=r"results/train/eng-\w+/metrics.jsonl: "):
+        read_all(asked)
     shutil.rmtree("results/score")
     with pytest.raises(UserError, match=r"eng: there is no result of score blimp$"):
         read_all(asked)

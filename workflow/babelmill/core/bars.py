@@ -1,8 +1,7 @@
 """Write to the terminal that the processes of a run share: whole lines and, below them, one line that is drawn over.
 
 All processes write lines. Each line first clears what was drawn, whoever drew it, and is one write, so that nothing
-comes in between. What is drawn says how far a job is (a bar), or what it does now. One bar is drawn at a time: that of
-the job that holds the terminal's lock file. When it ends, another job takes the lock file and draws.
+comes in between. What is drawn says how far a job is (a bar), or what it does now; jobs side by side take turns.
 
 Elsewhere, and in the log, a bar is a plain line every 30 s.
 """
@@ -12,12 +11,10 @@ import logging
 import math
 import os
 import sys
-import tempfile
 import time
 from typing import TextIO
 
 from babelmill.core import escape
-from babelmill.core.files import lock
 from babelmill.core.words import clock
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
@@ -42,10 +39,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def draw(text: str) -> None:
-    """Draw one line of text on the terminal of standard error, over the one before; it is cut where the terminal ends.
-
-    Nothing is drawn on anything else than a terminal.
-    """
+    """Draw one line of text on standard error if it is a terminal, over the one before; it is cut where that ends."""
     with contextlib.suppress(OSError):  # the terminal was closed
         if sys.stderr.isatty():
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
@@ -53,29 +47,11 @@ def draw(text: str) -> None:
             sys.stderr.flush()
 
 
-def draw_if_free(text: str) -> None:
-    """Draw what this process does now, unless a bar is there."""
-    if sys.stderr.isatty() and (held := _lock()):
-        draw(shown_name + text)
-        held.close()
-
-
-def _lock() -> TextIO | None:
-    """Return the terminal's lock file, which is locked until it is closed; None if a job holds it, or without space."""
-    name = f"babelmill-bar-{os.getuid()}-{terminal_id().replace(':', '-')}.lock"
-    with contextlib.suppress(OSError):
-        file = open(os.path.join(tempfile.gettempdir(), name), "w")  # noqa: SIM115  it stays open to hold the lock
-        if lock(file, wait=False):
-            return file
-        file.close()
-    return None
-
-
 class Bar:
     """Shows which part of a total is done, and estimates the time left."""
 
     EVERY = 30.0  # seconds between plain lines
-    DRAWN_EVERY = 0.1  # seconds between two drawings
+    DRAWN_EVERY = 0.5  # seconds between two drawings
     EARLY = 5.0  # seconds before the first estimate of the time left; twelve times as many while less than 1 % is done
 
     def __init__(self, total: float, done: float = 0, at_once: bool = False):
@@ -88,7 +64,6 @@ class Bar:
         self._total, self._start, self._done = total, done, done
         self._began, self._drawn = time.monotonic(), -math.inf
         self._said, self._silent = (-math.inf if at_once else self._began), True
-        self._lock: TextIO | None = None  # held from the first drawing on
 
     def show(self, done: float, text: str) -> None:
         """Show how far the job is: `text` says it in the job's own words, and the time left is added to it.
@@ -99,24 +74,21 @@ class Bar:
         self._done, now = done, time.monotonic()
         ended = done >= self._total > 0
         text = f"{text}  {self._left(now)} left"
-        if sys.stderr.isatty() and (now - self._drawn >= self.DRAWN_EVERY or ended):
-            self._lock = self._lock or _lock()
-            if self._lock:
-                self._drawn = now
-                share = done / self._total if self._total else 0.0
-                draw(f"{share:4.0%} [{'#' * int(share * WIDTH):.<{WIDTH}}] {shown_name}{text}")
+        on_terminal = sys.stderr.isatty()
+        if on_terminal and (now - self._drawn >= self.DRAWN_EVERY or ended):
+            self._drawn = now
+            share = done / self._total if self._total else 0.0
+            draw(f"{share:4.0%} [{'#' * int(share * WIDTH):.<{WIDTH}}] {shown_name}{text}")
         if now - self._said >= self.EVERY or (ended and not self._silent):
             self._said, self._silent = now, False
-            log.info("%s", text, extra={"bar": self._lock is not None})  # whether it is drawn
+            log.info("%s", text, extra={"bar": on_terminal})  # whether it is drawn
         if ended:
             self.close()
 
     def close(self) -> None:
-        """Clear the bar, if this job draws it, and let other jobs draw."""
-        if self._lock is not None:
+        """Clear the bar."""
+        if self._drawn > -math.inf:
             draw("")
-            self._lock.close()
-        self._lock = None
 
     def _left(self, now: float) -> str:
         seconds, left = now - self._began, self._total - self._done

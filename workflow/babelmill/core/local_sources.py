@@ -10,9 +10,8 @@ import contextlib
 import glob
 import hashlib
 import os
-import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,42 +23,19 @@ from babelmill.core.formats import format_of
 HASHES = Path("results/known_hashes.json")
 QUIET = 10.0  # seconds between messages of progress
 LARGE = 1 << 30  # bytes; a message names a file of at least this size before it is read
-STARS = re.compile(r"(?:^|(?<=/))\*\*(?:/|$)")
 
 
 def expand_glob(pattern: str) -> list[str]:
     """Return the files that a glob matches, sorted, each real file once; `**` crosses folders.
 
-    `glob` of the standard library follows a link to a folder above again and again: two of them make 2^40 paths.
+    A UserError names a folder that `**` cannot cross: its text would silently be missing.
     """
-    return distinct(str(PurePosixPath(path)) for path in _matches(str(PurePosixPath(pattern))) if os.path.isfile(path))
-
-
-def _matches(pattern: str) -> Iterator[str]:
-    before, *after = STARS.split(pattern, maxsplit=1)
-    if not after:
-        yield from glob.iglob(pattern)
-        return
-    for top in glob.iglob(before) if before else ["."]:
-        for folder in _folders(top):
-            yield from _matches(os.path.join(glob.escape(folder), after[0] or "*"))
-
-
-def _folders(top: str) -> Iterator[str]:
-    """Yield a folder and all folders below it, each real folder once."""
-
-    def refuse(error: OSError) -> None:
-        raise UserError(f"{error.filename}: cannot be read: {error.strerror}")
-
-    seen = {os.path.realpath(top)}
-    for folder, inner, _ in os.walk(top, followlinks=True, onerror=refuse):
-        yield folder
-        for name in sorted(inner):
-            real = os.path.realpath(os.path.join(folder, name))
-            if name.startswith(".") or real in seen:
-                inner.remove(name)
-            seen.add(real)
-        inner.sort()
+    pattern = str(PurePosixPath(pattern))
+    before, stars, _ = pattern.partition("**")
+    for folder in glob.iglob(f"{before}**/", recursive=True) if stars else ():
+        if not os.access(folder, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise UserError(f"{folder.rstrip('/')}: cannot be read: permission denied")
+    return distinct(path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
 
 
 def distinct(paths: Iterable[str]) -> list[str]:

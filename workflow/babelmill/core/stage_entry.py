@@ -89,7 +89,7 @@ class BesideThePlugin(logging.Filter):
             self._gap, self._last = min(2 * self._gap, QUIET[1]), time.monotonic()
             return True
         if record.levelno == logging.INFO:
-            bars.draw_if_free(record.getMessage().partition("\n")[0])
+            bars.draw(bars.shown_name + record.getMessage().partition("\n")[0])
         return record.levelno == logging.WARNING
 
 

@@ -40,6 +40,12 @@ def short(number: float) -> str:
     return f"{number:.0f}"
 
 
+def span(values: Iterable[float]) -> str:
+    """Return a number as text, or the smallest and the largest of several."""
+    low, high = f"{min(values := [*values]):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
 def clock(seconds: float) -> str:
     """Return seconds as hours, minutes and seconds: 12345 as 3:25:45."""
     whole = int(seconds)

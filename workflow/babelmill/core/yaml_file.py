@@ -14,12 +14,8 @@ import yaml
 from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_text
 
-Fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one written in C is ten times faster
-AsText = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 FRONT = re.compile(r"\A\ufeff?\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)  # as the Hub finds it
-TAG = "tag:yaml.org,2002:"
-DEPTH = 100  # of lists and mappings in each other: the reader in C has no limit, and would crash
-MERGE = f"{TAG}merge"
+MERGE = "tag:yaml.org,2002:merge"
 FORMS = {
     "bool": "true|True|TRUE|false|False|FALSE",
     "int": "[-+]?(0|[1-9][0-9]*)",
@@ -29,14 +25,32 @@ FORMS = {
 }
 
 
-class Loader(Fast):  # pyright: ignore[reportGeneralTypeIssues]
+class UniqueKeys(yaml.constructor.BaseConstructor):
+    """Refuses a mapping that has a key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping; raise a ValueError if it has a key twice."""
+        lines: dict[tuple[str, str], int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != MERGE):
+            name, here = (key.tag, key.value), key.start_mark.line + 1
+            if name in lines:
+                raise ValueError(f"the key {key.value} appears twice, in lines {lines[name]} and {here}")
+            lines[name] = here
+        return super().construct_mapping(node, deep=deep)
+
+
+class TextLoader(UniqueKeys, yaml.CBaseLoader):
+    """Reads all words as text."""
+
+
+class Loader(UniqueKeys, yaml.CSafeLoader):
     """Reads words without quotes as YAML 1.2 does."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012
 
 
 for name, form in FORMS.items():
-    Loader.add_implicit_resolver(f"{TAG}{name}", re.compile(f"(?:{form})$"), None)
+    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(f"(?:{form})$"), None)
 
 
 def parse(text: str, where: object, as_text: bool = False) -> Any:
@@ -45,40 +59,10 @@ def parse(text: str, where: object, as_text: bool = False) -> Any:
     A UserError, which begins with `where`, says what is wrong with the text.
     """
     try:
-        depth = 0
-        for event in yaml.parse(text, Fast):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEPTH:
-                raise ValueError(f"nested more than {DEPTH} levels deep")
-        loader = (AsText if as_text else Loader)(text)
-        try:
-            node = loader.get_single_node()
-            refuse_repeated_keys(node)
-            return None if node is None else loader.construct_document(node)
-        finally:
-            loader.dispose()
+        return yaml.load(text, TextLoader if as_text else Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number of more than 4,300 digits
         problem = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
         raise UserError(f"{where}: not valid YAML: {line(problem, 300)}") from None
-
-
-def refuse_repeated_keys(node: yaml.Node | None) -> None:
-    """Raise a ValueError if a mapping in `node` has a key twice. An alias (`*name`) repeats a node, and no keys."""
-    seen, waiting = set(), [node]
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        lines: dict[tuple[str, str], int] = {}
-        for item in node.value:
-            key, value = item if isinstance(item, tuple) else (None, item)
-            waiting.append(value)
-            if isinstance(key, yaml.ScalarNode) and key.tag != MERGE:
-                name, here = (key.tag, key.value), key.start_mark.line + 1
-                if name in lines:
-                    raise ValueError(f"the key {key.value} appears twice, in lines {lines[name]} and {here}")
-                lines[name] = here
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from babelmill.core import escape, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256
 from babelmill.core.formats import split_name
 from babelmill.core.stage_entry import Job
-from babelmill.core.words import and_words, plural
+from babelmill.core.words import and_words, plural, short
 from babelmill.corpus import builtin
 from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
 from babelmill.corpus.cleaning import is_of, keep
@@ -318,20 +318,18 @@ def run(job: Job[CorpusStage]) -> None:
         figures["lines"] = dict(tally.lines)
     if examples := tally.examples.by_step():
         figures["examples"] = examples
+    words = and_words(train.words, train.bytes, settings.bytes_per_word)
+    dropped = f"; {tally.dropped.total():,} dropped" if tally.dropped else ""
+    figures["summary"] = (
+        f"{plural(train.documents, 'document')}{words}, {short(train.bytes)}B;"
+        f" {validation.documents:,} for validation{dropped}"
+    )
     manifest.write(
         out, settings, [output.name for output in outputs], [*download, *settings.folders("suites")], figures
     )
     for remark in tally.remarks(read):
         log.warning("%s: %s", language, remark)
-    log.info(
-        "%s: %s%s (%.1f MB) for training, %s (%.1f MB) for validation",
-        language,
-        plural(train.documents, "document"),
-        and_words(train.words, train.bytes, settings.bytes_per_word),
-        train.bytes / 1e6,
-        f"{validation.documents:,}",
-        validation.bytes / 1e6,
-    )
+    log.info("%s: %s", language, figures["summary"])
 
 
 def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, train: Writer, validation: Writer) -> None:

@@ -86,6 +86,21 @@ def shown(score: dict[str, Any], metric: Metric | None = None) -> str:
     return f"at most {text}" if metric is not None and metric.bound else text
 
 
+def in_words(evaluation: dict[str, Any], variant: str) -> str:
+    """Return the scores of a variant of the weights as text.
+
+    They have standard errors and the size of the sample of validation documents if the evaluation has them, and a note
+    if the tokenizer changes documents.
+    """
+    metrics = metrics_of(evaluation)
+    found = [f"{shown(score, metrics[name])} {name}" for name, score in evaluation["variants"][variant].items()]
+    documents = evaluation.get("documents", {"scored": 0, "of": 0})
+    scored, lossy = documents["scored"], documents.get("changed", 0)
+    notes = [f"{scored:,} of {documents['of']:,} documents"] if scored != documents["of"] else []
+    notes += [f"the tokenizer changes {lossy:,} of {scored:,}"] if lossy else []
+    return f"{units(evaluation)} {', '.join(found)}" + (f" ({'; '.join(notes)})" if notes else "")
+
+
 class Score(TypedDict):
     """A score in evaluation.json, see `entry`; its `Metric` says what its value means."""
 

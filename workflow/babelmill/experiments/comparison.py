@@ -7,7 +7,7 @@ all seeds give a t test (Student, 1908) and its interval. All tests of an experi
 
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scipy import stats
 
@@ -29,13 +29,6 @@ class Column(NamedTuple):
     def more_is_better(self) -> bool:
         """Return whether the best score is the largest one."""
         return not less_is_better(self.unit)
-
-
-class Mean(NamedTuple):
-    """The mean over seeds, and half of its 95 % interval; None for a single seed."""
-
-    value: float
-    half: float | None
 
 
 class Effect(NamedTuple):
@@ -64,27 +57,12 @@ class Line(NamedTuple):
 Scores = dict[Line, dict[Column, dict[int, float]]]  # by seed
 
 
-def mean_of(values: Sequence[float]) -> Mean:
-    """Return the mean of the scores of all seeds, with the interval of the t distribution."""
-    return Mean(statistics.fmean(values), _half(values))
-
-
-def _half(values: Sequence[float]) -> float | None:
-    """Return half of the 95 % interval of a mean."""
-    if len(values) < 2:
-        return None
-    return float(stats.t.ppf(1 - LEVEL / 2, len(values) - 1)) * standard_error(values)
-
-
-def standard_error(values: Sequence[float]) -> float:
-    """Return the standard error of a mean of at least two values."""
-    return statistics.stdev(values) / len(values) ** 0.5
-
-
-def p_value(differences: Sequence[float]) -> float:
-    """Return the two-sided p value of the t test against a mean of 0."""
-    t = statistics.fmean(differences) / standard_error(differences)
-    return 2 * float(stats.t.sf(abs(t), len(differences) - 1))
+def mean_of(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean over seeds, and half of its 95 % interval by the t distribution; None for a single seed."""
+    mean, count = statistics.fmean(values), len(values)
+    if count < 2:
+        return mean, None
+    return mean, float(stats.t.ppf(1 - LEVEL / 2, count - 1)) * statistics.stdev(values) / count**0.5
 
 
 def effects(scores: Scores, reference: str | None) -> dict[tuple[Line, Column], Effect]:
@@ -96,9 +74,10 @@ def effects(scores: Scores, reference: str | None) -> dict[tuple[Line, Column], 
             theirs = of_reference.get(column, {})
             differences = [values[seed] - theirs[seed] for seed in values if seed in theirs]
             if differences:
-                half, size = _half(differences), max(map(abs, [*values.values(), *theirs.values()]))
-                p = None if half is None else 1.0 if half <= ROUNDING * size else p_value(differences)
-                found[line, column] = Effect(statistics.fmean(differences), half, p)
+                (mean, half), size = mean_of(differences), max(map(abs, [*values.values(), *theirs.values()]))
+                test: Any = stats.ttest_1samp(differences, 0) if half and half > ROUNDING * size else None
+                p = float(test.pvalue) if test else None if half is None else 1.0
+                found[line, column] = Effect(mean, half, p)
     tested = [key for key, effect in found.items() if effect.p is not None]
     corrected = holm([p for key in tested if (p := found[key].p) is not None])
     return found | {key: found[key]._replace(p=p) for key, p in zip(tested, corrected, strict=True)}

@@ -1,9 +1,9 @@
 """Make the tables of an experiment: means over seeds with their intervals, and differences from the reference."""
 
+import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -18,7 +18,7 @@ from babelmill.reporting.table import ALL, TUNED, Frame, frame_of, less_is_bette
 ALONE = ("train.optimizer", "train.objective", "model.architecture", "preset")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Comparison:
     """The scores of an experiment, compared."""
 
@@ -120,11 +120,9 @@ def with_half(value: float, half: float | None, unit: str, signed: bool = False)
     return shown(value, unit, signed) + (f" ± {shown(half, unit)}" if half is not None else "")
 
 
-def grid(
-    found: Comparison, safe: Callable[[str], str], text: Callable[[Line, Column], str], lines: Iterable[Line]
-) -> Frame:
-    """Return a table of texts, one row per line; names and titles pass `safe`."""
-    rows = [[safe(found.names[line]), *(text(line, column) for column in found.columns)] for line in lines]
+def grid(found: Comparison, safe: Callable[[str], str], text: Callable[[Line, Column], str]) -> Frame:
+    """Return a table of texts; names and titles pass `safe`."""
+    rows = [[safe(name), *(text(line, column) for column in found.columns)] for line, name in found.names.items()]
     return frame_of(rows, ["cell", *(safe(", ".join(title)) for title in found.columns.values())])
 
 
@@ -132,12 +130,11 @@ def means(found: Comparison, safe: Callable[[str], str], bold: str) -> Frame:
     """Return the table of means; the best cells stand in `bold`, such as `**{}**`."""
 
     def text(line: Line, column: Column) -> str:
-        if column not in found.scores[line]:
-            return safe("–")
-        mean = safe(with_half(*mean_of([*found.scores[line][column].values()]), column.unit))
+        values = [*found.scores[line].get(column, {}).values()]
+        mean = safe(with_half(*mean_of(values), column.unit) if values else "–")
         return bold.format(mean) if (line, column) in found.best else mean
 
-    return grid(found, safe, text, found.names)
+    return grid(found, safe, text)
 
 
 def markdown(found: Comparison) -> str:
@@ -154,8 +151,8 @@ def markdown(found: Comparison) -> str:
     if found.effects:
         about = "seed by seed, with 95 % intervals; * significant after Holm's correction:"
         parts.append(escape.markdown(f"Differences from {found.reference}, {about}"))
-        others = [line for line in found.names if found.labels[line.cell] != found.reference]
-        parts.append(grid(found, escape.cell, text, others).to_markdown(**look))
+        others = {line: name for line, name in found.names.items() if found.labels[line.cell] != found.reference}
+        parts.append(grid(dataclasses.replace(found, names=others), escape.cell, text).to_markdown(**look))
     return "\n\n".join(parts) + "\n"
 
 

@@ -49,19 +49,6 @@ def snakemake_here() -> int | None:
     return next((pid for pid in found if processes[pid].parent not in found), None)
 
 
-def who_holds_the_lock() -> str:
-    """Return a message that says why this folder is locked, and what to do."""
-    if pid := snakemake_here():
-        return (
-            f"another Snakemake, process {pid}, works on the same files in this folder: wait for it, or end it"
-            " (after a kill -9, `snakemake --unlock`)"
-        )
-    return (
-        "this folder is locked, but no Snakemake runs in it on this machine: unless one runs on another machine, it was"
-        " killed, and `snakemake --unlock` removes its lock"
-    )
-
-
 def slurm_jobs() -> list[str]:
     """Return the SLURM jobs that an earlier run in this folder has left; [] if SLURM cannot be asked."""
     try:

@@ -1,209 +1,129 @@
-"""Show a run on the terminal: one line when a stage of a model begins or ends, errors, and little else.
+"""Show a run on the terminal: a line when a job begins and one when it ends, with the stage's own summary.
 
-The logger plugin passes Snakemake's events to `RunView`. Snakemake's other messages and all messages of stages are in
-the log files. A dry run shows a table of what would run, grouped by stage.
+The logger plugin passes Snakemake's events to `RunView`. What is not about a job is shown in Snakemake's own words,
+each message once. The messages of stages are in their logs.
 """
 
 import logging
 import os
 import re
-import shutil
 import sys
 import time
-from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.progress.earlier_runs import who_holds_the_lock
-from babelmill.commands.terminal.key_figures import key_figures
-from babelmill.commands.terminal.run_summary import INTERRUPTED, Failure
-from babelmill.core import bars, escape
-from babelmill.core.words import duration, plural
+from babelmill.commands.progress.logs import last_words
+from babelmill.core import bars, escape, manifest
+from babelmill.core.files import UNREADABLE
+from babelmill.core.words import duration
 from babelmill.graph import MODELS_OF
-from babelmill.runtime.cost import has_gpu
 from babelmill.stages import STAGES
 
-LINES = 20  # lines of a failed job's log that are shown
-# Messages of Snakemake and its SLURM executor that do not help users. All others are shown.
+NAMES = 3  # models that are named with a job
+WIDEST = len("experiment")  # characters
+# The events whose messages are shown; jobs have their own lines. An error of a job's command is told by its log, too.
+SHOWN = (None, "", "error", "run_info")
 NOISE = (
     "Assuming unrestricted shared filesystem",
-    "Building DAG of jobs",
-    "Cleaning up SLURM log files",
-    "Conda environments: ",
-    "Config file ",  # ... is extended by the command line
+    "Conda environments: ignored",
     "Elapsed time: ",
     "Exiting because a job execution failed",
-    "Falling back to 'sacct'",
-    "Group jobs: ",
-    "Provided ",
     "Reasons:\n",
     "Removing output files of failed job",
-    "SLURM run ID: ",
+    "Removing temporary output ",
     "Select jobs to execute",
     "Shutting down, this might take",
-    "This was a dry-run",
     "Using shell: ",
-    "Removing temporary output ",
-    "Would remove temporary output ",
     "WorkflowError:\nAt least one job did not complete",
+    "Would remove temporary output ",
 )
-SUBMITTED = re.compile(  # the last group: without SLURM, by a profile's command
-    r"(?:Job|Submitted job) (\d+) (?:has been submitted with SLURM jobid (\d+)|with external jobid '(.+)')"
-)
-RESTARTED = re.compile(r"Trying to restart job (\d+)")
-FAILED_COMMAND = re.compile(
+COMMAND = re.compile(
     r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
 )
-WIDEST = len("experiment")  # characters
-NAMES = 40  # characters of the names of models
 
 
-@dataclass
-class AnnouncedJob:
-    """A job as Snakemake announces it."""
+def named(stage: str, name: str) -> str:
+    """Return the name of a result, with the models that ask for it unless it has the name of its model."""
+    models = [] if stage not in STAGES or STAGES[stage].named else MODELS_OF.get(STAGES[stage].path_of(name), [])
+    return f"{name} ({escape.some(models, NAMES)})" if models else name
 
-    rule: str  # the name of its rule
-    name: str  # the name of its result, with the models that ask for it
-    makes: bool  # whether it has outputs; the rules of batches have none
-    folder: Path | None  # the folder of its results; None if the rule is not a stage
-    begun: float  # when it was announced (time.monotonic)
 
-    @classmethod
-    def announced(cls, record: Any) -> "AnnouncedJob":
-        """Make a job from Snakemake's event."""
-        name, stage = ".".join(map(str, dict(record.wildcards or {}).values())), STAGES.get(record.rule_name)
-        folder = stage.path_of(name) if stage else None
-        if folder and (models := MODELS_OF.get(folder)) and models != [name]:
-            name = f"{name} ({fitting(models, NAMES)})"
-        return cls(record.rule_name, name, bool(record.output), folder, time.monotonic())
+def summary_of(stage: str, name: str) -> str:
+    """Return what a stage says of its result in one line; "" if it cannot be read, or says nothing, as a report."""
+    if stage not in STAGES:
+        return ""
+    try:
+        return manifest.read(STAGES[stage].path_of(name))["figures"].get("summary", "")
+    except UNREADABLE:
+        return ""
 
 
 class RunView:
-    """Shows a run, event by event."""
+    """Shows a run, event by event. `options`: Snakemake's, of its output."""
 
-    def __init__(self, dry_run: bool, quiet: bool, commands: bool, verbose: bool):
-        """Prepare for a run; `quiet`, `commands` and `verbose` are Snakemake's options --quiet, -p and --verbose."""
-        self._dry_run, self._quiet, self._commands, self._verbose = dry_run, quiet and not dry_run, commands, verbose
-        self._stream = sys.stdout if dry_run else sys.stderr  # as Snakemake does
-        self._jobs: dict[int, AnnouncedJob] = {}
-        self._total = self._done = 0
-        self._failed: dict[int, str] = {}  # for each job, the last log lines of its last attempt
-        self._interrupted = self._warned_of_no_gpu = False
-        self._farewells: set[str] = set()  # what Snakemake has said of an interruption
+    def __init__(self, options: Any):
+        self._options = options
+        self._stream = sys.stdout if options.dryrun else sys.stderr  # as Snakemake does
+        self._begun: dict[int, tuple[str, str, float]] = {}  # stage, name of the result, and when, of each job
+        self._done = self._total = 0
         self._remote = False  # whether jobs are sent to a cluster
-        if not dry_run:  # stages on the same terminal then show only warnings and progress
+        self._said: set[str] = set()
+        if not options.dryrun:  # stages on the same terminal then show only warnings and progress
             os.environ[bars.TERMINAL] = bars.terminal_id()
 
     def show(self, record: Any) -> None:
         """Show an event if it has something to show; with --quiet, only warnings and errors."""
-        if INTERRUPTED.match(text := record.getMessage()):
-            if text in self._farewells:  # Snakemake says so again and again
-                return
-            self._farewells.add(text)
-            self._interrupted = True
-        if self._quiet and record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING and self._options.quiet and not self._options.dryrun:
             return
-        match getattr(record, "event", None):
-            case "run_info":
-                self._total = sum(number for rule, number in record.stats.items() if rule in STAGES)
-            case "resources_info":
-                self._remote = self._remote or hasattr(record, "nodes")
-            case "job_info":
-                self._begin(record)
-            case "job_finished":
-                self._end(record)
-            case "job_error":
-                self._fail(record)
-            case "shellcmd":
-                if self._commands and (command := getattr(record, "shellcmd", None)):
-                    self._print(command)
-            case "error" | "" | None:
-                self._message(record)
+        event = getattr(record, "event", None)
+        if event == "run_info":
+            self._total = sum(number for rule, number in record.stats.items() if rule in STAGES)
+        self._remote |= event == "resources_info" and hasattr(record, "nodes")
+        if event in SHOWN:
+            self._say(record)
+        elif event == "shellcmd" and self._options.printshellcmds and getattr(record, "shellcmd", None):
+            self._print(record.shellcmd)
+        elif event == "job_info" and record.output and not self._options.dryrun:  # the rule of a batch makes nothing
+            self._begin(record)
+        elif event == "job_finished" and record.job_id in self._begun:
+            self._end(*self._begun[record.job_id])
+        elif event == "job_error" and record.jobid in self._begun:
+            self._fail(record)
 
-    def close(self) -> None:
-        """Show what would run, after a dry run; clear what was drawn."""
-        bars.draw("")
-        jobs = [job for job in self._jobs.values() if job.makes]
-        if self._dry_run and (self._total or jobs):
-            self._print(would_run(jobs) if jobs else f"{plural(self._total, 'job')} would run")  # no jobs with -q
-        self._total, self._jobs = 0, {}  # Python's logging closes every handler again at the end
-
-    def _print(self, text: str, error: bool = False) -> None:
-        bars.say(escape.terminal(text), sys.stderr if error else self._stream)
-
-    def _line(self, job: AnnouncedJob, text: str, count: str = "") -> None:
-        self._print(f"{time.strftime('%H:%M:%S')} {count:>8}  {job.rule:<{WIDEST}}  {job.name:<8}  {text}".rstrip())
+    def _say(self, record: logging.LogRecord) -> None:
+        """Show a message of Snakemake, which says many of them again and again."""
+        text = record.getMessage()
+        if command := COMMAND.search(text):
+            rule, signal, code = command.groups()
+            if not signal and int(code) <= 128:
+                return
+            text = f"{rule} was ended by {signal or f'signal {int(code) - 128}'}"
+        if text not in self._said and (self._options.verbose or not text.startswith(NOISE)):
+            self._said.add(text)
+            self._print(text)
 
     def _begin(self, record: Any) -> None:
-        job = self._jobs[record.jobid] = AnnouncedJob.announced(record)
-        if job.makes and not self._dry_run and (record.local or not self._remote):
-            self._line(job, f"begins{self._without_gpu(record)}")
+        stage, name = record.rule_name, ".".join(dict(record.wildcards or {}).values())
+        self._begun[record.jobid] = stage, name, time.monotonic()
+        self._line("", stage, name, "begins" if record.local or not self._remote else "is submitted")
 
-    def _without_gpu(self, record: Any) -> str:
-        """Return, once, the note that a training asks for a GPU and this machine has none."""
-        asked = getattr(getattr(record, "resources", None), "gpu", 0)
-        if record.rule_name != "train" or not asked or self._warned_of_no_gpu or has_gpu():
-            return ""
-        self._warned_of_no_gpu = True
-        return " on the CPU: this machine has no GPU"
-
-    def _end(self, record: Any) -> None:
-        job = self._jobs.get(record.job_id)
-        if job and job.makes and not self._dry_run:
-            self._done += job.folder is not None
-            figures = key_figures(job.rule, job.folder) if job.folder else ""
-            count = f"[{self._done}/{self._total}]" if job.folder else ""
-            self._line(job, f"{duration(time.monotonic() - job.begun):>5}  {figures}", count)
+    def _end(self, stage: str, name: str, begun: float) -> None:
+        self._done += stage in STAGES
+        text = f"{duration(time.monotonic() - begun):>5}  {summary_of(stage, name)}"
+        self._line(f"[{self._done}/{self._total}]" if stage in STAGES else "", stage, name, text)
 
     def _fail(self, record: Any) -> None:
-        outputs = [Path(output) for output in record.output] or [Path()]
-        failure = Failure.reported(record.rule_name, outputs[0], record.log, record.rule_msg or "")
-        if self._interrupted and not failure.has_error:
-            words = failure.last_words  # none if it was stopped before its first message
-            self._line(self._jobs[record.jobid], f"stops: {words}" if words else "stops")
-            return
-        title, *lines = failure.text(LINES).splitlines()
-        self._print(f"{time.strftime('%H:%M:%S')}   failed  {title.removesuffix(':')}")
-        self._failed[record.jobid] = "\n".join(lines)  # shown if the job is tried again; else the summary shows them
+        """Show that an attempt of a job failed, with the last words of its log, or else of its executor."""
+        stage, name, begun = self._begun[record.jobid]
+        found = [words for log in record.log if (words := last_words(Path(log)))[1]]
+        why = " ".join((record.rule_msg or "").split())
+        failed, words = found[0] if found else (bool(why), why)
+        words = re.sub(r"^[\d:]+ ", "", words)  # the time in a log
+        self._line("failed" if failed else "stopped", stage, name, f"{duration(time.monotonic() - begun):>5}  {words}")
 
-    def _message(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        submitted = SUBMITTED.match(text)
-        if submitted and int(submitted[1]) in self._jobs:
-            job = f"SLURM job {submitted[2]}" if submitted[2] else f"job {submitted[3]} of the cluster"
-            self._line(self._jobs[int(submitted[1])], f"is {job}")
-        elif restarted := RESTARTED.match(text):
-            if lines := self._failed.get(int(restarted[1])):
-                self._print(lines)
-        elif "Directory cannot be locked" in text:
-            self._print(f"{'note' if self._dry_run else 'error'}: {who_holds_the_lock()}", error=not self._dry_run)
-        elif failed := FAILED_COMMAND.search(text):
-            signal = failed[2] or (f"signal {int(failed[3]) - 128}" if int(failed[3]) > 128 else "")
-            if signal and not self._interrupted:  # other failures are shown with the job's error
-                self._print(f"{time.strftime('%H:%M:%S')}           {failed[1]} was ended by {signal}", error=True)
-        elif self._verbose or not text.startswith(NOISE):
-            self._print(text, error=record.levelno >= logging.WARNING)
+    def _line(self, count: str, stage: str, name: str, text: str) -> None:
+        shown = named(stage, name)
+        self._print(f"{time.strftime('%H:%M:%S')} {count:>8}  {stage:<{WIDEST}}  {shown:<8}  {text}".rstrip())
 
-
-def would_run(jobs: list[AnnouncedJob]) -> str:
-    """Return the table of a dry run: a line for each stage, with as many names as fit."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    for job in jobs:
-        groups[job.rule].append(job.name)
-    width = shutil.get_terminal_size((110, 24)).columns - WIDEST - 11
-    order = [*STAGES, *groups]
-    lines = [f"{plural(len(jobs), 'job')} would run:"]
-    for stage in sorted(groups, key=order.index):
-        lines.append(f"  {stage:<{WIDEST}}  {len(groups[stage]):>3}  {fitting(sorted(groups[stage]), width)}")
-    return "\n".join([*lines, "This was a dry run. `babelmill why MODEL` says why each would run."])
-
-
-def fitting(names: list[str], width: int) -> str:
-    """Join as many names as fit into `width` characters, and count the others."""
-    text, left = names[0], len(names) - 1
-    for name in names[1:]:
-        if len(f"{text}, {name} and {left} more") > width:
-            return f"{text} and {left} more"
-        text, left = f"{text}, {name}", left - 1
-    return text
+    def _print(self, text: str) -> None:
+        bars.say(escape.terminal(text), self._stream)
