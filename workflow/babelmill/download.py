@@ -147,7 +147,7 @@ def take(parts: list[DatasetPart], split: str, text: Text | None, columns: dict[
     waiting = wanted(parts, split)
     total, least, sizes, arrived = len(waiting), sum(bool(getattr(part.files, split)) for part in parts), list[int](), 0
     limit = SHARES[split] * text.budget.limit if text else math.inf
-    bar = Bar(limit if text else total)
+    bar, said = Bar(limit if text else total), ""
     while waiting and (sum(sizes) < limit or len(sizes) < least):
         lacking = (limit - sum(sizes)) / max(sizes, default=0) if any(sizes) else 1  # in files as large as the largest
         batch = waiting[: max(1, int(min(AT_ONCE, lacking)))]
@@ -167,6 +167,8 @@ def take(parts: list[DatasetPart], split: str, text: Text | None, columns: dict[
             bar.show(min(sum(sizes), limit), said)
         del waiting[: len(batch)]
     bar.close()
+    if said:
+        log.info("%s", said)
 
 
 def run(job: Job[DownloadStage]) -> None:

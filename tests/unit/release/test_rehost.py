@@ -50,7 +50,7 @@ MODEL, EMA, LAST = "model.safetensors", "model_ema.safetensors", "model_main.saf
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(client, "WAITS", ())
-    monkeypatch.setattr(sources, "QUICK", ())
+    monkeypatch.setattr(client.time, "sleep", lambda seconds: None)
     return tmp_path
 
 

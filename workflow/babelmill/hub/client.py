@@ -23,6 +23,7 @@ WAITS: tuple[int, ...] = (1, 4, 15, 30)  # seconds before each new attempt
 WINDOW = 300  # seconds in which the Hub counts requests: after a 429 it asks for no longer wait
 LATER = (408, 409, 412, 429)  # temporary: timeout, too many requests, or a conflict with another change
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs every address, also signed ones
+logging.getLogger("huggingface_hub._snapshot_download").setLevel(logging.ERROR)  # it warns of "no files matched"
 if not sys.stderr.isatty():  # in a log, bars would be thousands of characters
     disable_progress_bars()
 

@@ -5,13 +5,13 @@ The rule reads the token before any job runs, and the stage reads it again.
 
 import re
 
-from huggingface_hub import constants, get_token
-
 from babelmill.core.files import UserError
 
 
 def hub_token() -> str:
     """Return the token; raise a UserError, which contains no part of it, if it cannot be used to publish now."""
+    from huggingface_hub import constants, get_token  # only who publishes waits for this import
+
     token = get_token()
     if not token:
         raise UserError(

@@ -141,11 +141,16 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
             kind = next((kind for kind in PREFERRED if kind in kinds), None)
             found = DataFiles(*([n for n in names if split_name(n)[0] == kind] for names in (train, found.validation)))
     if not found.train and not (globs and found.validation):
-        of = f"; its configuration {line(config, 100)} has the splits {some(splits) or 'none'}" if config else ""
+        remedy = (
+            f"name files in corpus.hub, for instance [{{repository: {part['repository']}, files: [data/*.parquet]}}]"
+        )
+        if not splits.keys() & {"", "train"}:
+            has = f"has no split `train`; it has {some(splits) or 'none'}"
+            raise UserError(f"{where}: its configuration {line(config, 100)} {has}; {remedy}")
+        named = f" in files: {some(globs)}" if globs else ""
+        kinds = f"a supported format ({', '.join(PREFERRED)}; test splits do not count)"
         raise UserError(
-            f"{where} has no training data{f' in files: {some(globs)}' if globs else ''} (a split `train`, or names of"
-            f" files, in the formats {', '.join(PREFERRED)}){of}; it contains {some(sorted(names)) or 'no file'}; name"
-            f" the files to train on: corpus.hub = [{{repository: {part['repository']}, files: [data/*.parquet]}}]"
+            f"{where} has no training data{named} in {kinds}; it contains {some(sorted(names)) or 'no file'}; {remedy}"
         )
     return found
 

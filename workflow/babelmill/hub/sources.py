@@ -11,6 +11,7 @@ from huggingface_hub.utils import httpx
 from babelmill.core.files import UserError
 from babelmill.hub.client import asked_to_wait, cause, explained, one_line, patiently
 
+LOGIN = "set HF_TOKEN or run `hf auth login`"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -55,24 +56,23 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
     error = cause(error)
     where = f"the {use.noun} {repository} on {constants.ENDPOINT}"
     cache = f"the Hugging Face cache, {constants.HF_HUB_CACHE} (see HF_HOME)"
-    token = "HF_TOKEN (or `hf auth login`)"
     match error:
         case errors.HFValidationError():
             return f"{use.key} = {repository!r} is not the name of a repository: {one_line(error)}"
         case errors.GatedRepoError():
-            return f"{where} is gated: accept its terms on its page, and set {token} to a token of that account"
+            return f"{where} is gated: accept its terms on its page, and {LOGIN}"
         case errors.RepositoryNotFoundError():
-            return f"{where} does not exist or is private: {use.instead}, or set {token} to a token that may read it"
+            return f"{where} does not exist or is private: {use.instead} or, if you may read it, {LOGIN}"
         case errors.RevisionNotFoundError():
             return f"{where} has no revision {revision!r}: correct {use.revision_key}"
         case errors.RemoteEntryNotFoundError():
             return f"{where} at {revision!r} has no such file: {one_line(error)}; {use.instead}"
         case errors.HfHubHTTPError() if error.response.status_code in (401, 403):
-            return f"{where} cannot be read: {one_line(error)}; is {token} right?"
+            return f"{where} cannot be read: {one_line(error)}; is the token right, of HF_TOKEN or `hf auth login`?"
         case errors.HfHubHTTPError() if error.response.status_code == 429:
             return (
                 f"{where}: too many requests: {one_line(error)}; run the same command again {later(error)}, and what is"
-                f" downloaded already stays (with {token} the Hub allows more requests)"
+                f" downloaded already stays (with a token the Hub allows more requests)"
             )
         case httpx.TransportError() | errors.HfHubHTTPError():
             return (
@@ -108,17 +108,15 @@ def models_of(owner: str) -> list[str]:
             case errors.OfflineModeIsEnabled():
                 return "only the Hub can list the models of an owner, but HF_HUB_OFFLINE is set: unset it"
             case httpx.TransportError() | errors.HfHubHTTPError():
-                return (
-                    f"{constants.ENDPOINT} does not list the models of {owner!r}: {one_line(error)}; is HF_TOKEN right?"
-                )
+                return f"{constants.ENDPOINT} does not list models: {one_line(error)}; is the token right?"
         return None
 
     with explained(unlisted):
         found = sorted(model.id for model in huggingface_hub.HfApi().list_models(author=owner))
     if not found:
         raise UserError(
-            f"{constants.ENDPOINT} shows no models of {owner!r}: correct the name or, if the models are private, set"
-            " HF_TOKEN to a token that may read them"
+            f"{constants.ENDPOINT} shows no models of {owner!r}: correct the name or, if the models are private,"
+            f" {LOGIN}"
         )
     return found
 
