@@ -1,7 +1,7 @@
 """Say how the files of a corpus are read: which columns of a table (or keys of JSON objects), and as what."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,6 @@ import pyarrow as pa
 from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
-from babelmill.corpus.boilerplate import Boilerplate
-from babelmill.corpus.decontamination import Decontamination
-from babelmill.corpus.identification import Identification
 from babelmill.corpus.record_batches import (
     CONTEXT,
     LABELS,
@@ -36,19 +33,6 @@ class Reading:
     corpus: schema.Corpus  # the section `corpus` of the configuration
     # {file: column} of the files that have their own column of text
     text_columns: Mapping[Path, str] = dataclasses.field(default_factory=dict)
-    scratch: Path | None = None  # folder for temporary files; None stands for the system's
-    # what workers make of each batch of clean documents with digests; None stands for the documents themselves. It must
-    # be a function of a module, or a `functools.partial` of one.
-    view: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
-    boilerplate: Boilerplate | None = None  # the lines to take out
-    identification: Identification | None = None  # the language to keep
-    decontamination: Decontamination | None = None  # the test sentences that no document may hold
-
-    @property
-    def holds_the_lock(self) -> bool:
-        """Return whether Python itself looks at every text, so that threads would wait for each other."""
-        steps = self.corpus.repair != "none" or self.corpus.cleaners != "none" or self.identification is not None
-        return steps or self.view is not None
 
     @property
     def of_documents(self) -> pa.Schema:
