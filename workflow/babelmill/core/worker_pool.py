@@ -19,8 +19,8 @@ from babelmill.core.files import UserError
 
 AT_ONCE = 128 << 20  # bytes that wait for their results at most, besides one batch
 KILLED = (
-    "a worker process was killed, perhaps because memory ran out: give the stage more memory (on SLURM: raise its mem_mb"
-    " under set-resources of the profile), or run it in one process (such as --set-threads corpus=1, after the target)"
+    "a worker process was killed, perhaps because memory ran out: give the stage more memory (on SLURM: raise its"
+    " mem_mb under set-resources of the profile), or run it in one process (such as --set-threads corpus=1)"
 )
 # Only worker processes have these.
 _work: Callable[[Any, Any], Any]

@@ -178,7 +178,9 @@ def near_copies(
                 own, text = sample_of(found[ends[i] : ends[i + 1]]), chosen["text"][i].as_py()
                 mine = members[its_groups]
                 places = sorted({*mine.ravel().tolist()} - {0}) if marks[row] != HELD_OUT else []
-                if copy := next(filter(None, (_copy(staying.fileno(), place, own, threshold) for place in places)), None):
+                if copy := next(
+                    filter(None, (_copy(staying.fileno(), place, own, threshold) for place in places)), None
+                ):
                     yield row, text, copy
                 elif (free := (mine == 0).any(1)).any():
                     members[its_groups[free], (mine[free] == 0).argmax(1)] = end

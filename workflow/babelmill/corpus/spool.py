@@ -10,7 +10,6 @@ numbers is in memory at a time, never the text.
 
 from collections import Counter
 from collections.abc import Generator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
@@ -29,7 +28,7 @@ MEASURES = ("bytes", "words")
 class RowGroups:
     """Writes record batches as Parquet, in row groups of about 16 MB, which fit into the memory of their readers."""
 
-    def __init__(self, file: IO[bytes] | Path, columns: pa.Schema, compression: str) -> None:
+    def __init__(self, file: IO[bytes] | str, columns: pa.Schema, compression: str) -> None:
         self._parquet = pq.ParquetWriter(
             file,
             columns,
@@ -68,7 +67,7 @@ class RowGroups:
 class Spool:
     """The documents that were written to a spool. Each has a number: its place."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._parquet = pq.ParquetFile(path)
         self.documents: int = self._parquet.metadata.num_rows
         self.columns: list[str] = self._parquet.schema_arrow.names

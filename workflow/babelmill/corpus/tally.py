@@ -15,6 +15,7 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.corpus.examples import Examples
+from babelmill.tables.text import BadRow
 
 log = logging.getLogger(__name__)
 SHOWN = 5  # warnings per kind and file that are logged
@@ -116,31 +117,19 @@ class Tally:
         self.examples.merge(part.examples)
         self.categories |= part.categories
 
-    def warn(self, place: tuple[Path, str], message: str) -> None:
-        """Log a warning. Of each kind and file (`place`), only the first ones are shown."""
-        self._shown[place] += 1
-        if self._shown[place] <= SHOWN:
-            log.warning("%s", message)
-
-    def bad_document(self, reason: Reason, path: Path, where: str, problem: str) -> None:
-        """Report a document that cannot be read: raise a UserError with file and place, or count it as dropped."""
+    def bad(self, problem: BadRow, whole: bool) -> None:
+        """Report a row, or the rest of a file (`whole`: all of it), that cannot be read: raise an error, or count it."""
         if self.on_error == "stop":
-            raise UserError(f"{path}: {where}: {problem}; correct it, or set corpus.on_error: skip to skip it")
-        self.read += 1
-        self.dropped[reason] += 1
-        self.warn((path, reason), f"{path}: {where}: {problem}; skipped")
-
-    def bad_file(self, path: Path, problem: str, whole: bool = False) -> None:
-        """Report a file that cannot be read to its end, or at all (`whole`): raise a UserError, or note it."""
-        if self.on_error == "stop":
-            use = "leave the file out" if whole else "use its readable part"
-            replace = "" if problem.endswith("replace the file") else " replace the file,"
-            raise UserError(f"{path}: {problem};{replace} or set corpus.on_error: skip to {use}")
-        self.damaged_files[str(path)] = problem
-        if whole:
-            self.left_out.add(str(path))
-        left = "the file is left out" if whole else "the rest of the file is not used"
-        self.warn((path, "damaged"), f"{path}: {problem}; {left}")
+            raise UserError(f"{problem}; correct it, or set corpus.on_error: skip to skip it") from None
+        if problem.reason != "damaged":
+            self.read += 1
+            self.dropped[problem.reason] += 1
+        else:
+            self.damaged_files[str(problem.path)] = problem.why
+            self.left_out |= {str(problem.path)} if whole else set()
+        self._shown[(problem.path, problem.reason)] += 1
+        if self._shown[(problem.path, problem.reason)] <= SHOWN:
+            log.warning("%s; %s", problem, "skipped" if problem.where else "the rest of the file is not used")
 
     def remarks(self, paths: list[Path]) -> Iterator[str]:
         """Yield what the user must know about the text read from `paths`: what was dropped, changed and lost."""
