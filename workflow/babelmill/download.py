@@ -38,11 +38,11 @@ from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, atomic_folder, link_or_copy
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
-from babelmill.corpus import readers
+from babelmill.corpus.budget import Budget
+from babelmill.corpus.choosing import new_among
 from babelmill.corpus.cleaning import clean
-from babelmill.corpus.digests import DigestSet, digests_of
-from babelmill.corpus.reading import Reading
-from babelmill.corpus.sampling import Budget
+from babelmill.corpus.reading import Reading, read
+from babelmill.corpus.record_batches import keys_of
 from babelmill.corpus.tally import Tally
 from babelmill.hub import revisions
 from babelmill.hub.data_files import SPLITS, DataFiles, data_files, in_order
@@ -101,23 +101,21 @@ def wanted(parts: list[DatasetPart], split: str) -> list[tuple[DatasetPart, str]
 class Text:
     """Counts the text of files in the budget's unit, as the section `corpus` would keep it."""
 
-    def __init__(self, asked: dict[str, Any], byte_premium: float, scratch: Path):
-        """Set up a count. `asked` is the result of `inputs.counted`, `scratch` the folder for temporary copies."""
+    def __init__(self, asked: dict[str, Any], byte_premium: float):
+        """Set up a count. `asked` is the result of `inputs.counted`."""
         values = canonical.from_file({"corpus": asked | UNCOUNTED}, {"corpus": schema.Corpus})["corpus"]
         self.corpus = schema.Corpus.model_validate(values)
         assert self.corpus.budget is not None, "only downloads with a budget count"
         self.budget = Budget.parse(self.corpus.budget, byte_premium)
-        self._scratch = scratch
-        self._seen = DigestSet()
+        self._seen = set[bytes]()
 
     def of(self, path: Path, text_column: str | None) -> int:
         """Return how much text a file adds. Documents of earlier files do not count again."""
         tally, corpus, total = Tally(self.corpus.on_error), self.corpus, 0
-        reading = Reading(corpus, {path: text_column} if text_column else {}, self._scratch)
-        for batch in readers.read(path, reading, tally):
+        for batch in read([path], Reading(corpus, {path: text_column} if text_column else {}), tally):
             kept = clean(batch, corpus, tally)
             if corpus.deduplicate:
-                kept = kept.filter(pa.array(self._seen.add(digests_of(kept))))
+                kept = kept.filter(pa.array(new_among(keys_of(kept), self._seen)))
             total += int(self.budget.sizes(kept).sum())
         if corpus.categories and tally.read and not tally.categories:
             raise UserError(f"{line(path.name)}: no document has a `category`, and corpus.categories asks for some")
@@ -134,7 +132,7 @@ def check_columns(path: Path, asked: dict[str, Any], text_column: str | None) ->
     """
     values: dict[str, Any] = {"text_column": "text", "document": "line"} | asked
     own, tally = {path: text_column} if text_column else {}, Tally("skip")
-    first = next(readers.read(path, Reading(schema.Corpus.model_construct(None, **values), own), tally), None)
+    first = next(read([path], Reading(schema.Corpus.model_construct(None, **values), own), tally), None)
     if tally.dropped["malformed"] and not (first and first.num_rows):
         raise UserError(f"{line(path.name)}: its beginning contains no document of this format; see the lines above")
 
@@ -178,7 +176,7 @@ def run(job: Job[DownloadStage]) -> None:
     parts = [open_part(part) for part in ([settings.source] if settings.source else settings.parts_of_text)]
     refuse(parts)
     with atomic_folder(job.out) as folder:
-        text = Text(settings.counted, settings.byte_premium or 1.0, folder) if settings.counted is not None else None
+        text = Text(settings.counted, settings.byte_premium or 1.0) if settings.counted is not None else None
         names = []
         for split in SPLITS:
             take(parts, split, text, settings.columns)

@@ -61,13 +61,13 @@ def documents(
     files: "Inputs", reading: "Reading", builtin: bool, tally: "Tally"
 ) -> "Iterator[tuple[str, pa.RecordBatch]]":
     """Yield the documents as they are, in batches, each with the name of its file."""
-    from babelmill.corpus import builtin as texts
-    from babelmill.corpus import readers
+    from babelmill.corpus.builtin import python_docs
+    from babelmill.corpus.reading import read
 
-    for batch in texts.python_docs() if builtin else ():
+    for batch in python_docs() if builtin else ():
         yield "corpus.builtin", batch
     for path in [*files.train, *files.validation]:
-        for batch in readers.read(path, reading, tally):
+        for batch in read([path], reading, tally):
             yield str(path), batch
 
 
