@@ -3,6 +3,7 @@
 import functools
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub import ModelInfo, constants, errors
@@ -44,7 +45,7 @@ def resolve(use: Use, repository: str, revision: str) -> str:
     """Return the present commit of a branch or tag; offline, the commit that the cache has seen last."""
     if COMMIT.fullmatch(revision):
         return revision
-    where = {"repo_type": use.repo_type, "revision": revision}
+    where: dict[str, Any] = {"repo_type": use.repo_type, "revision": revision}
     with explained(functools.partial(explanation, use, repository, revision)):
         if constants.is_offline_mode():
             return huggingface_hub.resolve_revision(repository, **where, local_files_only=True).resolved
