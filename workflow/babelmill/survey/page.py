@@ -24,11 +24,9 @@ FEW = 3  # documents for validation; if fewer are expected, there may be none
 def summary(documents: pd.DataFrame, read: Counter[str], name: str, tag: str | None) -> list[str]:
     """Return what stands out in a text, one thing a line; `tag` is the code of its language, `name` its name."""
     words, size = documents["words"].sum(), documents["text"].str.encode("utf-8").str.len().sum()
-    lines = [
-        f"{plural(read.total(), 'document')} in {plural(len(read), 'file')}, {words:,} words, {size / 1e6:,.1f} MB"
-    ]
-    if len(documents) < read.total():
-        lines[0] += f" in a sample of {len(documents):,} documents"
+    sampled = f" (a sample of {len(documents):,} is measured)" if len(documents) < read.total() else ""
+    number = f"{plural(read.total(), 'document')} in {plural(len(read), 'file')}"
+    lines = [f"{number}{sampled}, {words:,} words, {size / 1e6:,.1f} MB"]
     languages = [language for language in documents["language"] if language]
     for what, values in (("script", documents["script"]), ("language", languages)):
         shares = [f"{value} {share:.1%}" for value, share in shares_of(values).items() if share >= 0.0005]
@@ -36,7 +34,7 @@ def summary(documents: pd.DataFrame, read: Counter[str], name: str, tag: str | N
     asked = shares_of(language for language in languages if language != UNKNOWN).get(tag or "", 0.0)
     if tag in identifier().labels and {*languages} - {UNKNOWN} and asked < MOSTLY:
         lines.append(f"only {asked:.1%} of the documents that are not too short look like {name}")
-    if copies := len(documents) - documents["key"].nunique():
+    if copies := len(documents) - len({*documents["key"]}):
         lines.append(f"exact copies: {copies / len(documents):.1%} of the documents")
     for text, share in frequent_lines(documents).items():
         if share > 0.5:
@@ -80,10 +78,9 @@ def page(title: str, of: str, lines: list[str], documents: pd.DataFrame) -> str:
 
 def _html(found: pd.DataFrame) -> Markup:
     """Return a table as HTML, each cell on one line."""
-    plain = (
-        found[:MOST_LINES].rename(index=lambda name: line(str(name), 200)).rename_axis(columns=str(found.index.name))
-    )
-    plain = plain.map(lambda cell: line(cell) if isinstance(cell, str) else f"{cell:,.0f}").rename_axis(index=None)
+    plain = found[:MOST_LINES].rename(index=lambda name: line(str(name), 200))
+    plain = plain.map(lambda cell: line(cell) if isinstance(cell, str) else f"{cell:,.0f}")
+    plain.index.name, plain.columns.name = None, found.index.name
     rest = f"<p class=note>and {len(found) - MOST_LINES:,} more</p>" if len(found) > MOST_LINES else ""
     return Markup(plain.to_html(border=0) + rest)
 
