@@ -89,7 +89,7 @@ def test_the_summary_says_what_stands_out(capsys):
         "only 80.0% of the documents that are not too short look like Dutch",
         "exact copies: 15.4% of the documents",
         "a line stands in 91% of the documents: Lees meer »",
-        "2 documents without readable text: 1 malformed, 1 undecodable",
+        "2 documents without readable text: 1 undecodable, 1 malformed",
         "too few documents to set any aside: corpus.validation_share = 0.01 of 26 documents; set corpus.document: 300"
         " words (or paragraph, or line), a larger corpus.validation_share, or corpus.validation_files",
         str(PAGE),
