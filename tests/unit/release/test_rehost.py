@@ -244,7 +244,7 @@ def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
     names = [f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")]
     assert rehosting.repositories("lab/old-") == names and hub.count("cursor=3")
     monkeypatch.setenv("HF_TOKEN", "hf_bad")
-    assert "does not list models: 401 Invalid user token.; is the token right?" in refused(capsys, "lab/old-")
+    assert "cannot be read: 401 Invalid user token.; is the token right" in refused(capsys, "lab/old-")
     hub.faults.append(Fault("/api/models[?]author", drop="before"))
     assert "cannot be reached" in refused(capsys, "lab/old-")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
