@@ -245,7 +245,7 @@ def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
     assert rehosting.repositories("lab/old-") == names and hub.count("cursor=3")
     monkeypatch.setenv("HF_TOKEN", "hf_bad")
     assert "cannot be read: 401 Invalid user token.; is the token right" in refused(capsys, "lab/old-")
-    hub.faults.append(Fault("/api/models[?]author", drop="before"))
+    hub.faults.append(Fault("/api/models[?]author", drop="before", times=99))
     assert "cannot be reached" in refused(capsys, "lab/old-")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set" in refused(capsys, "lab/old-")

@@ -168,7 +168,7 @@ def test_text_that_cannot_be_read_is_one_line_and_an_earlier_page_stays(capsys):
     configured(files=["a.jsonl"])
     look(capsys)
     before = PAGE.read_bytes()
-    write([])
+    Path("a.jsonl").write_text('{"text": null}\n{"text": ""}\n{"text": " "}\n')
     assert cli.main(["corpus", "nld"]) == 1
     assert "the text of nld has no document that can be read" in capsys.readouterr().err.splitlines()[-1]
     configured()

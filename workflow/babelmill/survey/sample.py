@@ -31,12 +31,17 @@ ODD = {
 
 
 def sample(batches: Iterable[tuple[str, pa.RecordBatch]]) -> tuple[pd.DataFrame, Counter[str]]:
-    """Return a sample of the documents of {file: batch} pairs in the order of their digests, and {file: documents}."""
+    """Return a sample of the documents of {file: batch} pairs in the order of their digests, and {file: documents}.
+
+    A document without text is none.
+    """
     kept: list[tuple[int, str, str, str]] = []
     read, limit, characters = Counter[str](), 1 << 64, 0
     for file, batch in batches:
-        read[file] += batch.num_rows
         for text, category in zip(batch["text"].to_pylist(), batch["category"].to_pylist(), strict=True):
+            if not text or text.isspace():
+                continue
+            read[file] += 1
             key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
             if key < limit:
                 kept.append((key, file, category or "(none)", text))
@@ -58,7 +63,7 @@ def measure(documents: pd.DataFrame) -> pd.DataFrame:
     return documents.assign(
         characters=documents["text"].str.len(),
         words=documents["text"].map(lambda text: len(text.split())),
-        script=begun.map(script_of),
+        script=begun.str[:500].map(script_of),
         language=judged + [""] * (len(begun) - len(judged)),
         broken=begun.map(lambda text: 0 if text.isascii() else badness(text)) / begun.str.len(),
         others=1 - (letters + begun.str.count(r"\s")) / begun.str.len(),
