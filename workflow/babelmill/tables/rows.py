@@ -24,6 +24,7 @@ from babelmill.config.values import words_of_document
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, MAX_FIELD, format_of
+from babelmill.core.templates import OF_FILE, fill
 from babelmill.core.words import plural
 from babelmill.tables.text import (
     HEAD,
@@ -105,15 +106,15 @@ def columns_of(path: Path, form: Form = OF_FORM) -> list[str]:
     return names
 
 
-def check_names(path: Path, where: str, there: Sequence[str], asked: Iterable[Asked], advice: str = "") -> None:
-    """Raise NoColumn unless each column that is asked for occurs once; `where` is the line of the heading."""
+def check_names(path: Path, there: Sequence[str], asked: Iterable[Asked], advice: str = "") -> None:
+    """Raise NoColumn unless each column that is asked for occurs once."""
     for column, setting, _, optional in asked:
         count, shown = there.count(column), escape.line(repr(column), 100)
         if count > 1:
-            raise NoColumn(path, where, f"{count} columns are named {shown} ({setting}); rename all but one of them")
+            raise NoColumn(path, "", f"{count} columns are named {shown} ({setting}); rename all but one of them")
         if not count and not optional:
             are = escape.some(map(repr, there)) or "none"
-            raise NoColumn(path, where, f"no column {shown}; there are {are}; set {setting}{advice}")
+            raise NoColumn(path, "", f"no column {shown}; there are {are}; set {setting}{advice}")
 
 
 def no_cell(asked: Asked, value: Any) -> str:
@@ -270,7 +271,7 @@ def _of_json(path: Path, compression: str | None, asked: Sequence[Asked], on_bad
                 problem = no_cell(each, cells[place])
         if None in cells and (missing := [name for name in needed if name not in row]):
             if first:
-                check_names(path, f"line {number}", [*row], asked)
+                check_names(path, [*row], asked)
             problem = f"no key {escape.line(repr(missing[0]), 100)}"
         if problem:
             on_bad(BadRow(path, f"line {number}", problem))
@@ -308,7 +309,7 @@ class _Records:
             advice = f", or, in a .csv, {self.form.setting('delimiter', shown)}"
         if not self.quoted and any(map(encloses, self.heading)):
             advice = f"; {self.quoting_advice()}"
-        check_names(self.path, f"line {self.line}", self.heading, asked, advice)
+        check_names(self.path, self.heading, asked, advice)
 
     def quoting_advice(self) -> str:
         return f"if quotation marks enclose its fields, set {self.form.setting('quoting', 'csv')}"
@@ -402,7 +403,7 @@ def _of_parquet(path: Path, compression: str | None, asked: Sequence[Asked], on_
     number = 1
     with opened(path, compression) as stream, _parquet_file(path, compression, stream) as file:
         schema = file.schema_arrow
-        check_names(path, "", schema.names, asked)
+        check_names(path, schema.names, asked)
         there = [each for each in asked if each.column in schema.names]
         for each in there:
             _check_type(path, schema.field(each.column).type, each)
@@ -491,36 +492,53 @@ def cell_of(value: Any) -> str:
     )
 
 
+class TextRow(NamedTuple):
+    """A row of a file: its cells as text."""
+
+    cells: dict[str, str]  # {column: text}; missing values are ""
+    file: str  # the name of the file without its ending
+    where: str  # the file and the line, for errors
+
+    def filled(self, template: str) -> str:
+        """Return a template with the cells in place of the names of their columns."""
+        return fill(template, self.cells | {OF_FILE: self.file})
+
+
+def text_rows(paths: Iterable[Path], asked: Sequence[Asked], form: Form = OF_FORM) -> Iterator[TextRow]:
+    """Yield the rows of tables, in order, as text without NULs. A UserError names the first bad one."""
+    for path in paths:
+        suffix, compression = format_of(path, file_format=form.format)
+        unit, stem = "row" if suffix == ".parquet" else "line", Path(path.stem).stem if compression else path.stem
+        for number, values in rows(path, asked, form):
+            cells = {each.column: cell_of(value) for each, value in zip(asked, values, strict=True)}
+            text = "".join(cells.values())
+            if "\0" in text or (not text.isascii() and SURROGATE.search(text)):
+                raise BadRow(
+                    path, f"{unit} {number}", "has a NUL, or half of a surrogate pair, which is no text; remove it"
+                )
+            yield TextRow(cells, stem, f"{escape.line(path)}: {unit} {number}")
+
+
 class Table:
-    """All columns of a file as text, as often as they are needed; missing values are "".
+    """All columns of a file as text, as often as they are needed.
 
     It is read once at the beginning, so that a broken last line is an error at once, and not after hours.
     """
 
     def __init__(self, path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM):
         self.columns = columns_of(path, form)
-        check_names(path, "", self.columns, asked)
-        named = {each.column: each for each in asked}
-        others = (named.get(name) or Asked(name, "its columns", "anything") for name in self.columns)
-        self._path, self._form, self._asked = path, form, [each._replace(optional=True) for each in others]
+        check_names(path, self.columns, asked)
+        named = {each.column: each._replace(optional=True) for each in asked}
+        self._asked = [
+            named.get(name) or Asked(name, "its heading", "anything", optional=True) for name in self.columns
+        ]
+        self._path, self._form = path, form
+        check_names(path, self.columns, self._asked)
         self.rows = sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[list[str]]:
-        return (cells for _, cells in text_rows(self._path, self._asked, self._form))
+        return ([*row.cells.values()] for row in text_rows([self._path], self._asked, self._form))
 
     def place(self, column: str) -> int:
         """Return the index of a column."""
         return self.columns.index(column)
-
-
-def text_rows(path: Path, asked: Sequence[Asked], form: Form = OF_FORM) -> Iterator[tuple[str, list[str]]]:
-    """Yield the rows of a table, each with its place (`line 7`), and its cells as text without NULs."""
-    unit = "row" if format_of(path, file_format=form.format)[0] == ".parquet" else "line"
-    for number, values in rows(path, asked, form):
-        cells, where = [*map(cell_of, values)], f"{unit} {number}"
-        for each, cell in zip(asked, cells, strict=True):
-            if "\0" in cell and each.holds != "anything":
-                raise BadRow(path, where, f"{escape.line(repr(each.column), 100)} has a NUL; remove it")
-            if not cell.isascii() and SURROGATE.search(cell):
-                raise BadRow(path, where, "has half of a surrogate pair, which is not text")
-        yield where, cells
