@@ -89,20 +89,26 @@ def rows(path: Path, asked: Sequence[Asked], form: Form = OF_FORM, on_bad: OnBad
         on_bad(problem)
 
 
-def columns_of(path: Path, form: Form = OF_FORM) -> list[str]:
-    """Return the names of a table's columns, in order; of .jsonl, all keys in the order in which they first appear."""
+def columns_of(path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM) -> list[str]:
+    """Return the names of a table's columns, in order; of .jsonl, all keys in the order in which they first appear.
+
+    A UserError says that there are none, or that one that is asked for is missing or there twice.
+    """
     suffix, compression = format_of(path, file_format=form.format)
+    advice = ""
     if suffix == ".txt":
         raise UserError(f"{escape.line(path)}: plain text has no columns; give a table")
     if suffix == ".parquet":
         with opened(path, compression) as stream:
-            return _parquet_file(path, compression, stream).schema_arrow.names
-    if suffix in DELIMITERS:
-        names = _Records(path, suffix, compression, form, stop).heading
+            names = _parquet_file(path, compression, stream).schema_arrow.names
+    elif suffix in DELIMITERS:
+        records = _Records(path, suffix, compression, form, stop)
+        names, advice = records.heading, records.advice()
     else:
         names = [*dict.fromkeys(itertools.chain.from_iterable(row for _, row in _objects(path, compression, stop)))]
     if not names:
         raise UserError(f"{escape.line(path)} is empty; a table has the names of its columns, and rows")
+    check_names(path, names, asked, advice)
     return names
 
 
@@ -301,15 +307,14 @@ class _Records:
         if problem := problem or undecodable("".join(self.heading), form.encoding):
             raise NoColumn(path, f"line {self.line}", f"{problem}, in the heading")
 
-    def check(self, asked: Sequence[Asked]) -> None:
-        """Raise NoColumn unless each column that is asked for occurs exactly once in the heading."""
-        advice = ""
+    def advice(self) -> str:
+        """Return what else may be wrong where the heading lacks a column."""
+        if not self.quoted and any(map(encloses, self.heading)):
+            return f"; {self.quoting_advice()}"
         if len(self.heading) == 1 and (other := next((mark for mark in "\t;,|" if mark in self.heading[0]), "")):
             shown = '"\\t"' if other == "\t" else repr(other)
-            advice = f", or, in a .csv, {self.form.setting('delimiter', shown)}"
-        if not self.quoted and any(map(encloses, self.heading)):
-            advice = f"; {self.quoting_advice()}"
-        check_names(self.path, self.heading, asked, advice)
+            return f", or, in a .csv, {self.form.setting('delimiter', shown)}"
+        return ""
 
     def quoting_advice(self) -> str:
         return f"if quotation marks enclose its fields, set {self.form.setting('quoting', 'csv')}"
@@ -365,7 +370,7 @@ def encloses(field: str) -> bool:
 def _of_records(records: _Records, asked: Sequence[Asked]) -> Iterator[Row]:
     if not records.heading:
         return
-    records.check(asked)
+    check_names(records.path, records.heading, asked, records.advice())
     path, enclosed = records.path, 0
     places = [records.heading.index(each.column) if each.column in records.heading else None for each in asked]
     for number, fields, problem in records:
@@ -526,8 +531,7 @@ class Table:
     """
 
     def __init__(self, path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM):
-        self.columns = columns_of(path, form)
-        check_names(path, self.columns, asked)
+        self.columns = columns_of(path, asked, form)
         named = {each.column: each._replace(optional=True) for each in asked}
         self._asked = [
             named.get(name) or Asked(name, "its heading", "anything", optional=True) for name in self.columns
