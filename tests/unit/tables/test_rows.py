@@ -263,7 +263,7 @@ def test_broken_json_lines(tmp_path):
         path.write_text(f'\ufeff{{"text": "one"}}\n{line}\n', encoding="utf-8")
         refused(path, f"line 2: {why}")
     path.write_text('{"txt": "one"}\n')
-    with pytest.raises(UserError, match=r"line 1: no column 'text'; there are 'txt'; set corpus\.text_column"):
+    with pytest.raises(UserError, match=r"no column 'text'; there are 'txt'; set corpus\.text_column"):
         skipped(path)
 
 
@@ -277,7 +277,7 @@ def test_broken_csv_records(tmp_path):
     path.write_text("\n\ntext\none\n\n\ufefftext\ntwo\n", encoding="utf-8")
     assert skipped(path) == (["one", "", "two"], ["malformed line 6"])
     path.write_text("id;text\n1;one\n")
-    refused(path, r"line 1: no column 'text'; there are 'id;text'; .*corpus\.delimiter: ';'")
+    refused(path, r"no column 'text'; there are 'id;text'; .*corpus\.delimiter: ';'")
     assert texts_of(path, delimiter=";") == ["one"]
     path.write_bytes('\ufeff"text",other\none,x\n'.encode())
     assert texts_of(path) == ["one"]
@@ -330,7 +330,7 @@ def test_other_encodings_never_garble(tmp_path):
     assert texts_of(path, encoding="cp1252")[1] == "“quoted” – schön"
     refused(path, "line 3: the byte 0x93 is an invisible .* set corpus.encoding: cp1252", encoding="latin-1")
     path.write_text("text\nschön\n", encoding="utf-8")
-    refused(path, "this is UTF-8, and latin-1 would garble it: leave corpus.encoding out", encoding="latin-1")
+    refused(path, "this is UTF-8, and latin-1 would garble it: leave out corpus.encoding: latin-1", encoding="latin-1")
     path.write_bytes("text\nschön\n".encode("latin-1"))
     assert texts_of(path, encoding="latin-1") == ["schön"]
 
@@ -343,11 +343,11 @@ def test_a_table_is_text_without_nuls(tmp_path):
     assert list(table) == [["a", "1.0", '["é"]', ""], ["", "", "", "true"]] and table.rows == 2
     path.write_text('{"text": "a"}\n{"text": "a\\u0000"}\n')
     assert texts_of(path)[1] == "a\0", "a corpus counts them"
-    with pytest.raises(UserError, match="line 2: 'text' has a NUL"):
-        list(text_rows(path, [TEXT]))
+    with pytest.raises(UserError, match="line 2: has a NUL"):
+        list(text_rows([path], [TEXT]))
     path.write_text('{"text": "a\\ud800b"}\n')
     with pytest.raises(UserError, match=r"line 1: .*surrogate"):
-        list(text_rows(path, [TEXT]))
+        list(text_rows([path], [TEXT]))
     path.write_text("")
     with pytest.raises(UserError, match="is empty"):
         Table(path)

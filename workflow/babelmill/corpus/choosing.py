@@ -114,5 +114,5 @@ class Choice:
             for row, text, copy in copies:
                 reason: Reason = "near_validation" if copy.mark == HELD_OUT else "near_duplicate"
                 self._drop(np.array([row]), reason)
-                self._tally.across_splits += reason == "near_duplicate" and copy.mark != marks[row]
+                self._tally.across_splits += int(reason == "near_duplicate" and copy.mark != marks[row])
                 self._tally.examples.add(reason, text, note=f"{copy.similarity:.2f} of: {copy.beginning}")

@@ -41,8 +41,9 @@ class RowGroups:
 
     def write(self, batch: pa.RecordBatch, size: int) -> None:
         """Write a batch that counts as so many bytes."""
-        self._waiting.append(batch)
-        self._size += size
+        if batch.num_rows:
+            self._waiting.append(batch)
+            self._size += size
         if self._size >= ROW_GROUP:
             self._flush()
 

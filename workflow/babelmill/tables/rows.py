@@ -24,6 +24,7 @@ from babelmill.config.values import words_of_document
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, MAX_FIELD, format_of
+from babelmill.core.templates import OF_FILE, fill
 from babelmill.core.words import plural
 from babelmill.tables.text import (
     HEAD,
@@ -88,32 +89,38 @@ def rows(path: Path, asked: Sequence[Asked], form: Form = OF_FORM, on_bad: OnBad
         on_bad(problem)
 
 
-def columns_of(path: Path, form: Form = OF_FORM) -> list[str]:
-    """Return the names of a table's columns, in order; of .jsonl, all keys in the order in which they first appear."""
+def columns_of(path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM) -> list[str]:
+    """Return the names of a table's columns, in order; of .jsonl, all keys in the order in which they first appear.
+
+    A UserError says that there are none, or that one that is asked for is missing or there twice.
+    """
     suffix, compression = format_of(path, file_format=form.format)
+    advice = ""
     if suffix == ".txt":
         raise UserError(f"{escape.line(path)}: plain text has no columns; give a table")
     if suffix == ".parquet":
         with opened(path, compression) as stream:
-            return _parquet_file(path, compression, stream).schema_arrow.names
-    if suffix in DELIMITERS:
-        names = _Records(path, suffix, compression, form, stop).heading
+            names = _parquet_file(path, compression, stream).schema_arrow.names
+    elif suffix in DELIMITERS:
+        records = _Records(path, suffix, compression, form, stop)
+        names, advice = records.heading, records.advice()
     else:
         names = [*dict.fromkeys(itertools.chain.from_iterable(row for _, row in _objects(path, compression, stop)))]
     if not names:
         raise UserError(f"{escape.line(path)} is empty; a table has the names of its columns, and rows")
+    check_names(path, names, asked, advice)
     return names
 
 
-def check_names(path: Path, where: str, there: Sequence[str], asked: Iterable[Asked], advice: str = "") -> None:
-    """Raise NoColumn unless each column that is asked for occurs once; `where` is the line of the heading."""
+def check_names(path: Path, there: Sequence[str], asked: Iterable[Asked], advice: str = "") -> None:
+    """Raise NoColumn unless each column that is asked for occurs once."""
     for column, setting, _, optional in asked:
         count, shown = there.count(column), escape.line(repr(column), 100)
         if count > 1:
-            raise NoColumn(path, where, f"{count} columns are named {shown} ({setting}); rename all but one of them")
+            raise NoColumn(path, "", f"{count} columns are named {shown} ({setting}); rename all but one of them")
         if not count and not optional:
             are = escape.some(map(repr, there)) or "none"
-            raise NoColumn(path, where, f"no column {shown}; there are {are}; set {setting}{advice}")
+            raise NoColumn(path, "", f"no column {shown}; there are {are}; set {setting}{advice}")
 
 
 def no_cell(asked: Asked, value: Any) -> str:
@@ -270,7 +277,7 @@ def _of_json(path: Path, compression: str | None, asked: Sequence[Asked], on_bad
                 problem = no_cell(each, cells[place])
         if None in cells and (missing := [name for name in needed if name not in row]):
             if first:
-                check_names(path, f"line {number}", [*row], asked)
+                check_names(path, [*row], asked)
             problem = f"no key {escape.line(repr(missing[0]), 100)}"
         if problem:
             on_bad(BadRow(path, f"line {number}", problem))
@@ -300,15 +307,14 @@ class _Records:
         if problem := problem or undecodable("".join(self.heading), form.encoding):
             raise NoColumn(path, f"line {self.line}", f"{problem}, in the heading")
 
-    def check(self, asked: Sequence[Asked]) -> None:
-        """Raise NoColumn unless each column that is asked for occurs exactly once in the heading."""
-        advice = ""
+    def advice(self) -> str:
+        """Return what else may be wrong where the heading lacks a column."""
+        if not self.quoted and any(map(encloses, self.heading)):
+            return f"; {self.quoting_advice()}"
         if len(self.heading) == 1 and (other := next((mark for mark in "\t;,|" if mark in self.heading[0]), "")):
             shown = '"\\t"' if other == "\t" else repr(other)
-            advice = f", or, in a .csv, {self.form.setting('delimiter', shown)}"
-        if not self.quoted and any(map(encloses, self.heading)):
-            advice = f"; {self.quoting_advice()}"
-        check_names(self.path, f"line {self.line}", self.heading, asked, advice)
+            return f", or, in a .csv, {self.form.setting('delimiter', shown)}"
+        return ""
 
     def quoting_advice(self) -> str:
         return f"if quotation marks enclose its fields, set {self.form.setting('quoting', 'csv')}"
@@ -364,7 +370,7 @@ def encloses(field: str) -> bool:
 def _of_records(records: _Records, asked: Sequence[Asked]) -> Iterator[Row]:
     if not records.heading:
         return
-    records.check(asked)
+    check_names(records.path, records.heading, asked, records.advice())
     path, enclosed = records.path, 0
     places = [records.heading.index(each.column) if each.column in records.heading else None for each in asked]
     for number, fields, problem in records:
@@ -402,7 +408,7 @@ def _of_parquet(path: Path, compression: str | None, asked: Sequence[Asked], on_
     number = 1
     with opened(path, compression) as stream, _parquet_file(path, compression, stream) as file:
         schema = file.schema_arrow
-        check_names(path, "", schema.names, asked)
+        check_names(path, schema.names, asked)
         there = [each for each in asked if each.column in schema.names]
         for each in there:
             _check_type(path, schema.field(each.column).type, each)
@@ -491,36 +497,52 @@ def cell_of(value: Any) -> str:
     )
 
 
+class TextRow(NamedTuple):
+    """A row of a file: its cells as text."""
+
+    cells: dict[str, str]  # {column: text}; missing values are ""
+    file: str  # the name of the file without its ending
+    where: str  # the file and the line, for errors
+
+    def filled(self, template: str) -> str:
+        """Return a template with the cells in place of the names of their columns."""
+        return fill(template, self.cells | {OF_FILE: self.file})
+
+
+def text_rows(paths: Iterable[Path], asked: Sequence[Asked], form: Form = OF_FORM) -> Iterator[TextRow]:
+    """Yield the rows of tables, in order, as text without NULs. A UserError names the first bad one."""
+    for path in paths:
+        suffix, compression = format_of(path, file_format=form.format)
+        unit, stem = "row" if suffix == ".parquet" else "line", Path(path.stem).stem if compression else path.stem
+        for number, values in rows(path, asked, form):
+            cells = {each.column: cell_of(value) for each, value in zip(asked, values, strict=True)}
+            text = "".join(cells.values())
+            if "\0" in text or (not text.isascii() and SURROGATE.search(text)):
+                raise BadRow(
+                    path, f"{unit} {number}", "has a NUL, or half of a surrogate pair, which is no text; remove it"
+                )
+            yield TextRow(cells, stem, f"{escape.line(path)}: {unit} {number}")
+
+
 class Table:
-    """All columns of a file as text, as often as they are needed; missing values are "".
+    """All columns of a file as text, as often as they are needed.
 
     It is read once at the beginning, so that a broken last line is an error at once, and not after hours.
     """
 
     def __init__(self, path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM):
-        self.columns = columns_of(path, form)
-        check_names(path, "", self.columns, asked)
-        named = {each.column: each for each in asked}
-        others = (named.get(name) or Asked(name, "its columns", "anything") for name in self.columns)
-        self._path, self._form, self._asked = path, form, [each._replace(optional=True) for each in others]
+        self.columns = columns_of(path, asked, form)
+        named = {each.column: each._replace(optional=True) for each in asked}
+        self._asked = [
+            named.get(name) or Asked(name, "its heading", "anything", optional=True) for name in self.columns
+        ]
+        self._path, self._form = path, form
+        check_names(path, self.columns, self._asked)
         self.rows = sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[list[str]]:
-        return (cells for _, cells in text_rows(self._path, self._asked, self._form))
+        return ([*row.cells.values()] for row in text_rows([self._path], self._asked, self._form))
 
     def place(self, column: str) -> int:
         """Return the index of a column."""
         return self.columns.index(column)
-
-
-def text_rows(path: Path, asked: Sequence[Asked], form: Form = OF_FORM) -> Iterator[tuple[str, list[str]]]:
-    """Yield the rows of a table, each with its place (`line 7`), and its cells as text without NULs."""
-    unit = "row" if format_of(path, file_format=form.format)[0] == ".parquet" else "line"
-    for number, values in rows(path, asked, form):
-        cells, where = [*map(cell_of, values)], f"{unit} {number}"
-        for each, cell in zip(asked, cells, strict=True):
-            if "\0" in cell and each.holds != "anything":
-                raise BadRow(path, where, f"{escape.line(repr(each.column), 100)} has a NUL; remove it")
-            if not cell.isascii() and SURROGATE.search(cell):
-                raise BadRow(path, where, "has half of a surrogate pair, which is not text")
-        yield where, cells

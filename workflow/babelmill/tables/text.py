@@ -7,7 +7,7 @@ named `a.txt`, a pointer of Git LFS or a compressed file that ends early means t
 import contextlib
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, cast
 
@@ -34,6 +34,7 @@ KINDS = {  # what files are that begin so, and what their owner can do about it
 }
 MARK = "\ufeff"  # of byte order
 MARK_INSIDE = "begins with a byte order mark, as where files were joined; remove the mark (bytes EF BB BF)"
+NOT_ASCII = re.compile(rb"[\x80-\xff]")
 INVISIBLE = re.compile(rb"[\x80-\x9f]")  # control characters in latin-1
 UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not in the encoding, as PEP 383 keeps them
 
@@ -47,6 +48,11 @@ class Form(NamedTuple):
     encoding: str = "utf-8"  # of .txt, .csv and .tsv
     delimiter: str | None = None  # of .csv; None stands for the comma
     quoting: str = "format"  # whether fields may stand between quotation marks: csv, none, or as usual in the format
+
+    @classmethod
+    def of(cls, section: str, keys: Mapping[str, str]) -> "Form":
+        """Return the form that the keys `delimiter`, `encoding` and `quoting` of a section say, among others."""
+        return cls(section, **{key: keys[key] for key in ("delimiter", "encoding", "quoting") if keys.get(key)})
 
     def setting(self, key: str, value: str) -> str:
         """Return how to set a key: `corpus.quoting: csv` in the section `corpus`, or `--quoting csv` for `--`."""
@@ -157,17 +163,17 @@ def refuse_garbled(path: Path, number: int, raw: bytes, form: Form) -> None:
     """Raise a UserError if another encoding than UTF-8 can decode bytes, but makes something else of them."""
     if form.encoding == "utf-8" or raw.isascii():
         return
-    why, found = "", INVISIBLE.search(raw)
+    why, found = "", NOT_ASCII.search(raw)
     with contextlib.suppress(UnicodeDecodeError):
         raw.decode("utf-8")
-        why = f"this is UTF-8, and {form.encoding} would garble it: leave {form.section}.encoding out"
-    if not why and found and form.encoding == "latin-1":
-        number += raw.count(b"\n", 0, found.start())
+        why = f"this is UTF-8, and {form.encoding} would garble it: leave out {form.setting('encoding', form.encoding)}"
+    if not why and form.encoding == "latin-1" and (found := INVISIBLE.search(raw)):
         why = (
             f"the byte 0x{found[0][0]:02x} is an invisible control character in latin-1: if the text is of Windows, set"
             f" {form.setting('encoding', 'cp1252')}; else convert it to UTF-8"
         )
-    if why:
+    if why and found:
+        number += raw.count(b"\n", 0, found.start())
         raise UserError(f"{escape.line(path)}: line {number}: {why}")
 
 
