@@ -23,7 +23,7 @@ from babelmill.labels.predictor import Wanted
 from babelmill.labels.windows import held
 from babelmill.predict import predict
 from babelmill.stages import STAGES
-from babelmill.tables.table import Table
+from babelmill.tables.rows import Table
 from helpers.programs.prepared import run_module
 from helpers.stages import any_settings, settings_of, show_as, write_job
 from helpers.training.training_data import TRADES, LabelledData, export, labelled

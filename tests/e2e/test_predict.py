@@ -19,7 +19,7 @@ from babelmill.graph import Graph
 from babelmill.labels import evaluation, prediction
 from babelmill.labels.predictor import Predictor, Wanted
 from babelmill.labels.windows import Windows, held, write_table
-from babelmill.tables.table import Table
+from babelmill.tables.rows import Table
 from babelmill.text_files import opening
 from conftest import Workspace
 from helpers.programs.prepared import run_killed, run_limited, run_module

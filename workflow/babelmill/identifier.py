@@ -8,7 +8,6 @@ the Hugging Face cache, and is a hard link into it where the file system allows.
 This stage needs a network, which compute nodes often lack.
 """
 
-import functools
 import logging
 import sys
 
@@ -16,22 +15,19 @@ from babelmill.config.identifiers import FILE
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, link_or_copy, sha256
 from babelmill.core.stage_entry import Job
-from babelmill.hub.client import explained
-from babelmill.hub.files import fetch
-from babelmill.hub.sources import IDENTIFIER, explanation
+from babelmill.hub.files import of_repository
+from babelmill.hub.sources import IDENTIFIER
 from babelmill.stages import IdentifierStage
 
 log = logging.getLogger("babelmill.identifier")
 
 
 def run(job: Job[IdentifierStage]) -> None:
-    """Fetch the model and check its content."""
+    """Fetch the model and, where we know its sha256, compare it."""
     settings = job.settings
     repository, commit, name = (settings.source[key] for key in ("repository", "commit", "file"))
-    origin = f"{name} of {repository} at {commit[:8]}"
-    log.info("%s", origin)
-    with explained(functools.partial(explanation, IDENTIFIER, repository, commit)):
-        path = fetch(IDENTIFIER, repository, commit, [name])[name]
+    log.info("%s of %s at %s", name, repository, commit)
+    path = of_repository(IDENTIFIER, repository, commit, commit).get([name])[name]
     wanted, found = settings.source["sha256"], sha256(path)
     if wanted not in (None, found):
         raise UserError(

@@ -22,7 +22,8 @@ from babelmill.labels.predictor import Predictor, Wanted, identity_of, labels_of
 from babelmill.labels.windows import Windows, check_name, held, write_table
 from babelmill.runtime import gpu_claims
 from babelmill.stages import PredictStage
-from babelmill.tables.table import Table
+from babelmill.tables.rows import Table
+from babelmill.tables.text import Form
 from babelmill.training.arithmetic import scoring_device
 
 log = logging.getLogger("babelmill.predict")
@@ -54,8 +55,6 @@ def predict(
     check_threshold(folder, labels_of(folder), wanted)
     predictor = Predictor(folder, device)
     windows = Windows(partial, identity)
-    for warning in table.warnings:
-        log.warning("%s", warning)
     prediction = Prediction(table, asked, predictor, wanted, windows)
     figures = prediction.run()
     write_table(out, prediction.columns, windows)
@@ -73,15 +72,7 @@ def run(job: Job[PredictStage]) -> None:
     torch.set_num_threads(job.threads)
     columns, path = settings.table, Path(settings.table["file"])
     asked = TextColumns(columns["text_column"], columns.get("context_column"), columns.get("context") or "")
-    table = Table(
-        path,
-        asked.columns("predict.text_column", "predict.context_column"),
-        delimiter=columns.get("delimiter"),
-        encoding=columns.get("encoding", "utf-8"),
-        quoting=columns["quoting"],
-        section="predict",
-        scratch=out.parent,
-    )
+    table = Table(path, asked.columns("predict.text_column", "predict.context_column"), Form.of("predict", columns))
     digest = sha256(path)
     if digest != columns.get("sha256"):
         raise UserError(f"{path} has changed since {job.path} was written; run the workflow again")

@@ -2,38 +2,34 @@
 
     HF_TOKEN=... python -m babelmill.publish results/settings/publish/eng.json --threads 2
 
-The files in the repository are compared by hash with the folder's manifest. Files that differ are uploaded. Files that
-an earlier commit of this stage added, but the folder no longer has, are deleted. Everything else in the repository
-stays. If nothing differs, no commit is made. Each attempt begins with this comparison, and commits on top of the commit
-that it read. So if the answer of the server was lost, the commit is not made twice, and if somebody else made a commit
-in between, it is not lost.
+The client uploads the files that differ from the repository's, and makes no commit if none does. Files that an earlier
+commit of this stage added, but the folder no longer has, are deleted. Everything else in the repository stays. Each
+attempt commits on top of the commit that it read. So if the answer of the server was lost, the commit is not made
+twice, and if somebody else made a commit in between, it is not lost.
 
 For a model of a challenge, the summary of its submission is uploaded, too. Its predictions are not: they contain the
 items of suites whose authors ask not to publish them in plain text (EWoK).
 
-`HF_ENDPOINT` works as in huggingface_hub. The token comes only from `HF_TOKEN`.
+`HF_ENDPOINT` works as in huggingface_hub. The token comes from `HF_TOKEN` or `hf auth login`.
 """
 
 import functools
 import json
 import logging
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelInfo, constants, errors
-from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import httpx
-from huggingface_hub.utils._runtime import is_xet_available
 
 from babelmill import __version__
 from babelmill.config.snapshots import FOLDER
-from babelmill.core import escape, manifest, stage_entry
+from babelmill.core import manifest, stage_entry
 from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_object, sha256
 from babelmill.core.stage_entry import Job
-from babelmill.hub.client import cause, commit_of, explained, git_oid, may_pass, one_line, patiently
+from babelmill.hub.client import cause, explained, may_pass, one_line, patiently
 from babelmill.hub.credentials import hub_token
 from babelmill.stages import PublishStage
 
@@ -41,165 +37,114 @@ log = logging.getLogger("babelmill.publish")
 
 MAIN = "main"
 SUBMISSION = "submission.json"  # what a model's submission to a challenge holds, without predictions
-Operation = CommitOperationAdd | CommitOperationDelete
+TOKEN = "the token of HF_TOKEN or `hf auth login`"
 
 
 def explanation(repository: str, error: BaseException) -> str | None:
     """Return what happened and what to do, in one line, or None if this is not an error of the Hub or the network."""
     where = f"the repository {repository} on {constants.ENDPOINT}"
-    if "{username}" in repository:  # the request for the account's name failed
-        where = f"the repository {repository.split('/')[1]} of the account of HF_TOKEN on {constants.ENDPOINT}"
     error = cause(error)
     match error:
         case errors.HFValidationError():
             return f"{repository!r} is not a name of a repository: {one_line(error)}; correct publish.repo_template"
         case errors.HfHubHTTPError() if error.response.status_code == 401:
             return (
-                f"{constants.ENDPOINT} does not accept the token in HF_TOKEN ({one_line(error)}): it may have been"
+                f"{constants.ENDPOINT} does not accept {TOKEN} ({one_line(error)}): it may have been"
                 f" deleted or have expired; make a new one that may write at {constants.ENDPOINT}/settings/tokens"
             )
         case errors.HfHubHTTPError() if error.response.status_code in (402, 403, 404):
             return (
-                f"the token in HF_TOKEN may not write to {where} ({one_line(error)}): give it write permission, or name"
+                f"{TOKEN} may not write to {where} ({one_line(error)}): give it write permission, or name"
                 " your account or an organisation of yours (publish.username, --repo or --repo-template)"
             )
         case errors.HfHubHTTPError() if not may_pass(error):
             return f"{where} does not accept the files: {one_line(error)}"
-        case errors.HfHubHTTPError() | httpx.TransportError() | json.JSONDecodeError():
-            return (
-                f"{where} could not be published: {one_line(error)}; run the same command again later; it does not"
-                " upload again what is already uploaded"
-            )
         case ValueError() if "README.md" in str(error):
             return f"{where} does not accept the model card: {line(' '.join(str(error).split()), 400)}"
+        case httpx.TransportError() | json.JSONDecodeError() | OSError() | RuntimeError():
+            return (
+                f"{where} could not be published: {one_line(error)}; run the same command again later, nothing is"
+                " uploaded twice (if the network blocks Xet, set HF_HUB_DISABLE_XET=1)"
+            )
     return None
 
 
-@dataclass
-class Repository:
-    """A repository on the Hub, and what is published there."""
-
-    api: HfApi  # the client
-    name: str  # the name of the repository, with that of its owner
-    model: str  # the name of the model
-    private: bool  # whether the repository is to be private
-
-    def find_or_create(self) -> ModelInfo:
-        """Return the repository's state. If needed, first create it or make it private. Nothing is made public."""
-        try:
-            info = self.api.model_info(self.name)
-        except errors.RepositoryNotFoundError as error:
-            if error.response.status_code != 404:
-                raise
-            # 409 if somebody else just created it: the next attempt finds it
-            self.api.create_repo(self.name, private=self.private)
-            info = self.api.model_info(self.name)
-        if info.private and not self.private:
-            raise UserError(
-                f"the repository {self.name} on {constants.ENDPOINT} is private, but publish.private is false; make it"
-                " public there if you want this, or set publish.private: true (by hand: --private)"
-            )
-        if self.private and not info.private:
-            log.info("%s: made private", self.name)
-            self.api.update_repo_settings(self.name, private=True)
-        return info
-
-    def listing(self, commit: str) -> dict[str, RepoFile]:
-        """Return the files of the repository at a commit."""
-        entries = self.api.list_repo_tree(self.name, revision=commit, recursive=True)
-        return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
-
-    def earlier_files(self, commit: str, there: dict[str, RepoFile]) -> set[str]:
-        """Return the files that the repository's manifest lists; raise a UserError if it is that of another model."""
-        if manifest.NAME not in there:
-            return set()
-        path = self.api.hf_hub_download(self.name, manifest.NAME, revision=commit)
-        try:
-            earlier = read_object(path)
-            name, files = earlier["settings"]["name"], set(earlier["files"])
-        except (UserError, KeyError, TypeError):
-            log.warning("%s: its manifest.json is not ours; none of its files is deleted", self.name)
-            return set()
-        if name != self.model:
-            raise UserError(
-                f"the repository {self.name} contains the model {name}, not {self.model}; use {{model}} in"
-                " publish.repo_template, so that each model has its own repository"
-            )
-        return files
-
-    def commit(self, operations: list[Operation], message: str, parent: str, branch: str) -> str:
-        """Make a commit, and return it. Files are uploaded through Xet if hf_xet is installed; if it fails, without it.
-
-        A Hub may have no Xet, and a firewall may block its servers. hf_xet raises Python's built-in exceptions.
-        """
-        create = functools.partial(
-            self.api.create_commit, self.name, operations, commit_message=message, parent_commit=parent, revision=branch
+def find_or_create(api: HfApi, name: str, private: bool) -> ModelInfo:
+    """Return a repository's state. If needed, first create it or make it private. Nothing is made public."""
+    try:
+        info = api.model_info(name)
+    except errors.RepositoryNotFoundError as error:
+        if error.response.status_code != 404:
+            raise
+        api.create_repo(name, private=private)  # 409 if somebody else just created it: the next attempt finds it
+        info = api.model_info(name)
+    if info.private and not private:
+        raise UserError(
+            f"the repository {name} on {constants.ENDPOINT} is private, but publish.private is false; make it"
+            " public there if you want this, or set publish.private: true (by hand: --private)"
         )
-        try:
-            return create().oid
-        except (OSError, RuntimeError) as error:
-            if isinstance(cause(error), errors.HfHubHTTPError | httpx.TransportError) or not is_xet_available():
-                raise
-            log.warning("upload through Xet failed: %s; uploading without it", one_line(error))
-            constants.HF_HUB_DISABLE_XET = True
-        return create().oid
-
-    def push(
-        self,
-        files: dict[str, tuple[Path, str]],
-        message: str,
-        parent: str | None = None,
-        branch: str = MAIN,
-    ) -> str:
-        """Bring a branch of the repository to the state of some files. Return its commit. This is safe to repeat.
-
-        `files`: {name in the repository: (the file, its sha256)}. `parent`: the commit that the repository must be at,
-        if there is something to commit; None allows any.
-        """
-        info = self.find_or_create()
-        if branch != MAIN:
-            self.api.create_branch(self.name, branch=branch, exist_ok=True)
-            info = self.api.model_info(self.name, revision=branch)
-        head = commit_of(self.name, info.sha)
-        where = self.name if branch == MAIN else f"{self.name}, branch {branch}"
-        there = self.listing(head)
-        earlier = self.earlier_files(head, there)
-        changed = differing(files, there)
-        gone = sorted((earlier & there.keys()) - files.keys())
-        if not changed and not gone:
-            log.info("%s is up to date at %s", where, head)
-            return head
-        if parent not in (None, head):
-            raise UserError(f"{self.name} was at {parent[:12]}, but is at {head[:12]} now: run the same command again")
-        log.info("%s: %d of %d files differ, %d are deleted", where, len(changed), len(files), len(gone))
-        uploads = [CommitOperationAdd(name, files[name][0]) for name in changed]
-        commit = self.commit([*uploads, *map(CommitOperationDelete, gone)], message, head, branch)
-        if left := differing(files, self.listing(commit)):
-            raise UserError(
-                f"the repository {self.name} did not accept {escape.some(left)}: if a .gitignore in it names them,"
-                " delete the .gitignore and run the same command again"
-            )
-        log.info("%s: commit %s", where, commit)
-        return commit
+    if private and not info.private:
+        log.info("%s: made private", name)
+        api.update_repo_settings(name, private=True)
+    return info
 
 
-def differing(files: dict[str, tuple[Path, str]], there: dict[str, RepoFile]) -> list[str]:
-    """Return which files ({name: (the file, its sha256)}) are missing or different in the repository."""
+def earlier_files(api: HfApi, name: str, commit: str | None, model: str) -> set[str]:
+    """Return the files that the repository's manifest lists; raise a UserError if it is that of another model."""
+    path = api.hf_hub_download(name, manifest.NAME, revision=commit)
+    try:
+        earlier = read_object(path)
+        made_from, files = earlier["settings"]["name"], set(earlier["files"])
+    except (UserError, KeyError, TypeError):
+        log.warning("%s: its manifest.json is not ours; none of its files is deleted", name)
+        return set()
+    if made_from != model:
+        raise UserError(
+            f"the repository {name} contains the model {made_from}, not {model}; use {{model}} in"
+            " publish.repo_template, so that each model has its own repository"
+        )
+    return files
 
-    def same(name: str) -> bool:
-        entry, (path, digest) = there.get(name), files[name]
-        if entry is None:
-            return False
-        if entry.lfs:
-            return entry.lfs.sha256 == digest
-        return entry.size == path.stat().st_size and entry.blob_id == git_oid(path)
 
-    return [name for name in files if not same(name)]
+def push(
+    api: HfApi,
+    name: str,
+    model: str,
+    private: bool,
+    files: dict[str, Path],
+    message: str,
+    parent: str | None = None,
+    branch: str = MAIN,
+) -> str:
+    """Bring a branch of a repository to the state of some files. Return its commit. This is safe to repeat.
+
+    `files`: {name in the repository: the file}. `parent`: the commit that the repository must be at, if there is
+    something to commit; None allows any.
+    """
+    info = find_or_create(api, name, private)
+    if branch != MAIN:
+        api.create_branch(name, branch=branch, exist_ok=True)
+        info = api.model_info(name, revision=branch)
+    there = {file.rfilename for file in info.siblings or []}
+    earlier = earlier_files(api, name, info.sha, model) if manifest.NAME in there else set[str]()
+    operations: list[CommitOperationAdd | CommitOperationDelete] = [
+        CommitOperationAdd(name, path) for name, path in files.items()
+    ]
+    operations += [CommitOperationDelete(old) for old in sorted((earlier & there) - files.keys())]
+    about: dict[str, Any] = {"commit_message": message, "revision": branch, "parent_commit": parent or info.sha}
+    try:
+        commit = api.create_commit(name, operations, **about).oid
+    except errors.HfHubHTTPError as error:
+        if parent in (None, info.sha) or error.response.status_code != 412:
+            raise
+        raise UserError(f"{name} was at {parent}, but is at {info.sha} now: run the same command again") from error
+    log.info("%s, branch %s: commit %s", name, branch, commit)
+    return commit
 
 
-def files_of(folder: Path, about: dict[str, Any]) -> dict[str, tuple[Path, str]]:
-    """Return {name: (the file, its sha256)} of what the manifest of a folder lists."""
-    return {name: (folder / name, entry["sha256"]) for name, entry in about["files"].items()}
+def files_of(folder: Path, about: dict[str, Any]) -> dict[str, Path]:
+    """Return {name: file} of what the manifest of a folder lists, and the manifest."""
+    return {name: folder / name for name in [*about["files"], manifest.NAME]}
 
 
 def publish_folder(
@@ -216,30 +161,27 @@ def publish_folder(
     `{username}` in `repository` stands for the token's account. `message` replaces the usual message of the commit. For
     `parent`, see `push`. `submission`: the summary of a submission, which becomes the file SUBMISSION.
     """
-    token = hub_token()
+    api, message = HfApi(token=hub_token()), message or f"{model}, by Babelmill {__version__}"
     verified = manifest.verify(folder)
-    files = files_of(folder, verified) | {manifest.NAME: (folder / manifest.NAME, sha256(folder / manifest.NAME))}
-    if submission:
-        files[SUBMISSION] = submission, sha256(submission)
-    api, message = HfApi(token=token), message or f"{model}, by Babelmill {__version__}"
+    files = files_of(folder, verified) | ({SUBMISSION: submission} if submission else {})
     with explained(functools.partial(explanation, repository)):
         if "{username}" in repository:
             repository = repository.replace("{username}", patiently(api.whoami)["name"])
     with explained(functools.partial(explanation, repository)):
-        target = Repository(api, repository, model, private)
-        commit = patiently(lambda: target.push(files, message, parent))
+        target = functools.partial(push, api, repository, model, private)
+        commit = patiently(lambda: target(files, message, parent))
         branches = {}
-        for name, digest in verified["figures"].get("snapshots", {}).items():
+        for name in verified["figures"].get("snapshots", {}):
             place = folder / FOLDER / name
             snapshot = files_of(place, manifest.verify(place, within=folder))
-            given = snapshot | {manifest.NAME: (place / manifest.NAME, digest)}, f"{message}: {name}", None, name
-            branches[name] = patiently(functools.partial(target.push, *given))
+            given = functools.partial(target, snapshot, f"{message}: {name}", branch=name)
+            branches[name] = patiently(given)
     return {
         "repository": repository,
         "private": private,
         "url": f"{constants.ENDPOINT}/{repository}",
         "commit": commit,
-        "files": {name: digest for name, (_, digest) in files.items()},
+        "files": {name: sha256(path) for name, path in files.items()},
     } | ({"branches": branches} if branches else {})
 
 

@@ -56,7 +56,7 @@ def run(job: Job[SuiteStage]) -> None:
         hashed = local_sources.hashes(named)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
     reader = READERS[settings.kind]
-    table = reader.read(settings, paths, out)
+    table = reader.read(settings, paths)
     found = reader.figures(table) | {"hub": origin or None, "sources": listing}
     for key in ("identical", "duplicates"):
         if found.get(key):

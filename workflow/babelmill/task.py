@@ -166,7 +166,7 @@ def run(job: Job[TaskStage]) -> None:
         tables = sentences_of(paths, settings)
         found = figures_of_sentences(tables, settings)
     else:
-        tables = {split: read_rows(paths[split], settings.columns, settings.task, out) for split in SPLITS}
+        tables = {split: read_rows(paths[split], settings.columns, settings.task) for split in SPLITS}
         found = figures(tables)
     found |= {"hub": origin or None, "sources": listing}
     if count := found["test_rows_in_train"]:

@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 from helpers.programs.prepared import run_python
 from helpers.stages import show_as, write_job
 
-PROGRAM = (
-    "import runpy; from babelmill.core.bars import Bar; from babelmill.hub import client; client.WAITS = {waits};"
-    " Bar.EVERY = {every}; runpy.run_module({module!r}, run_name='__main__')"
-)
+# Waiting before another attempt is not what is tested.
+PROGRAM = "import runpy, time; time.sleep = lambda seconds: None; runpy.run_module({module!r}, run_name='__main__')"
 
 
 def asked_for(stage: str, asked: dict[str, Any], out: str = "out", **made_from: list[str]) -> str:
@@ -25,19 +23,9 @@ def asked_for(stage: str, asked: dict[str, Any], out: str = "out", **made_from: 
     return write_job(Path(), stage, out, made_from, **about)
 
 
-def run_stage(
-    stage: str, *arguments, waits: tuple = (0, 0, 0, 0), every: float = 30.0, **environment
-) -> subprocess.CompletedProcess:
-    """Run a stage, with more variables of the environment.
-
-    Args:
-        stage: its name.
-        arguments: arguments of the command line.
-        waits: seconds before each new attempt.
-        every: seconds between two lines of a progress bar.
-        environment: variables of the environment that differ from the present ones.
-    """
-    program = PROGRAM.format(module=f"babelmill.{stage}", waits=waits, every=every)
+def run_stage(stage: str, *arguments, **environment) -> subprocess.CompletedProcess:
+    """Run a stage without waiting between attempts, with more variables of the environment."""
+    program = PROGRAM.format(module=f"babelmill.{stage}")
     return run_python("-c", program, *arguments, environment={**os.environ, **environment})
 
 

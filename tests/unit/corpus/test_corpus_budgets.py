@@ -1,15 +1,13 @@
 """`corpus.budget`: how much text of a language is taken, and which."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from test_corpus import DOCUMENTS, build, texts, write_jsonl
 
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
-from babelmill.corpus.digests import with_digests
-from babelmill.corpus.sampling import Budget, Sampler, sample
-from babelmill.corpus.tally import Tally
+from babelmill.corpus.budget import Budget
+from babelmill.corpus.choosing import within
 from helpers.stages import run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -17,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 @pytest.mark.parametrize("repeats", [1, 40])
 def test_a_budget_is_a_sample_over_everything(repeats):
-    """Ten categories one after the other, as in the dataset repositories; `repeats` makes the threshold sink early."""
+    """Ten categories one after the other, as in the dataset repositories."""
     for i in range(10):
         write_jsonl(
             f"{i}.jsonl", [f"{i} {k} {text}" for k in range(repeats) for text in DOCUMENTS[:50]], category=f"c{i}"
@@ -36,37 +34,13 @@ def test_a_budget_is_a_sample_over_everything(repeats):
     assert set(texts("validation")) < set(texts("validation", "larger"))
 
 
-def test_what_waits_for_a_sample_is_bounded():
-    """Of much more text than the budget, hardly more than the budget is still admitted after a while."""
-    generator = np.random.default_rng(0)
-    sampler = Sampler(Budget(1000, "documents"))
-
-    def batch() -> pa.RecordBatch:
-        keys = generator.integers(0, 2**64, (1000, 2), np.uint64, endpoint=False)
-        return with_digests(pa.record_batch({"text": ["x"] * 1000}), keys)
-
-    for _ in range(100):
-        made = batch()
-        sampler.take(made.filter(pa.array(sampler.admits(made))))
-    assert 5 < sampler.admits(batch()).sum() < 40
-    sampler.tighten()
-    assert sampler.report()["realised"] == 1000
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_documents_that_waited_between_are_sampled_as_well(order):
-    """A step that looks at all documents first hands them on only when the threshold is known."""
-    parts = [([10, 20, 30], [90, 120, 5]), ([25, 40], [5, 300])]
-
-    def batches():
-        for keys, sizes in (parts[i] for i in order):
-            digests = np.array([(key, key) for key in keys], np.uint64)
-            yield with_digests(pa.record_batch({"text": ["x" * size for size in sizes]}), digests)
-
-    sampler, tally = Sampler(Budget(100, "bytes")), Tally()
-    kept = [len(text) for batch in sample(batches(), sampler, tally, None) for text in batch["text"].to_pylist()]
-    assert kept == [90] and sampler.report()["realised"] == 90
-    assert tally.dropped == {"over_budget": 4}
+def test_a_budget_ends_before_the_first_document_that_is_too_much():
+    """Also where a later one would still fit: so the sample of a larger budget contains that of a smaller one."""
+    keys, sizes = np.array([30, 10, 25, 20, 40], np.uint64), np.array([5, 90, 5, 120, 300])
+    kept, size = within(Budget(100, "bytes"), keys, sizes)
+    assert kept.tolist() == [False, True, False, False, False] and size == 90
+    kept, size = within(Budget(520, "bytes"), keys, sizes)
+    assert kept.all() and size == 520
 
 
 def test_a_budget_does_not_depend_on_order_or_repetition():

@@ -1,8 +1,7 @@
-"""The named steps of the stage `corpus` that change text: repair, cleaners by category, boilerplate; and what is said of each."""
+"""The named steps of the stage `corpus` that change text: repair, cleaners by category; and what is said of each."""
 
 import itertools
 import json
-import random
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,7 +9,7 @@ import pytest
 
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
-from babelmill.corpus import cleaners, workers
+from babelmill.corpus import cleaners
 from babelmill.corpus.examples import MOST, Examples, first_difference
 from helpers.stages import run_stage
 
@@ -98,39 +97,8 @@ def test_cleaners_take_time_in_proportion_to_the_longest_line():
         step(text + "x")
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_boilerplate_is_what_stands_in_many_documents(threads, monkeypatch):
-    monkeypatch.setattr(workers, "WORTH_IT", 0)
-    draw = random.Random(1)
-    documents = []
-    for i in range(400):
-        lines = [f"Line {draw.random()} of its own" for _ in range(3)]
-        lines += ["  Cookies | Contact "] * (i % 10 == 0) + ["Read more"] * (i < 21) + ["rare"] * (i < 20)
-        draw.shuffle(lines)
-        documents.append("\n".join(lines))
-    documents += [documents[-1]] * 50  # copies count once
-    for i in range(4):
-        write(f"{i}.jsonl", documents[i::4])
-    figures = build(files=["*.jsonl"], boilerplate=0.05, threads=threads)
-    counts = {line: sum(line in map(str.strip, each.split("\n")) for each in set(documents)) for line in ("Cookies | Contact", "Read more", "rare")}  # fmt: skip
-    assert counts == {"Cookies | Contact": 40, "Read more": 21, "rare": 20}  # of 400: 5 % are 20
-    assert not any("Cookies" in text or "Read more" in text for text in texts())
-    assert sum("rare" in text for text in texts()) == 20 and len(texts()) == 400
-    assert figures["changed"] == {"boilerplate": len({text for text in documents if "Cookies" in text or "Read more" in text})}  # fmt: skip
-    assert figures["lines"] == {"boilerplate": 61}
-    assert figures["examples"]["boilerplate"] == [
-        {"text": "Cookies | Contact", "documents": 40},
-        {"text": "Read more", "documents": 21},
-    ]
-
-
-def test_lines_of_a_small_corpus_are_no_boilerplate():
-    write("a.jsonl", [f"Same line\nNumber {i}" for i in range(9)])
-    assert "lines" not in build(files=["a.jsonl"], boilerplate=0.01) and len(texts()) == 9
-
-
 def test_examples_do_not_depend_on_processes_or_the_order_of_files(monkeypatch):
-    monkeypatch.setattr(workers, "WORTH_IT", 0)
+    monkeypatch.setattr("babelmill.corpus.__main__.WORTH_IT", 0)
     documents = [f"Number {i}: cafÃ© " + "x" * 300 for i in range(600)]
     for order in ("abc", "cba"):
         Path(order).mkdir()

@@ -1,15 +1,12 @@
-"""Digests of documents; deduplication on disk keeps what it keeps in memory, wherever the duplicates are."""
+"""Digests of documents, and which of equal documents stay."""
 
 import hashlib
 
 import numpy as np
 import pyarrow as pa
-import pytest
-from test_corpus import build, write_jsonl
 
-from babelmill.corpus import duplicates
-from babelmill.corpus.digests import digests, with_digests
-from babelmill.corpus.tally import Tally
+from babelmill.corpus.choosing import first_of_equal, new_among, repeats_held_out
+from babelmill.corpus.record_batches import digests
 
 
 def test_digests_depend_on_the_text_alone():
@@ -21,38 +18,24 @@ def test_digests_depend_on_the_text_alone():
     assert digests(whole)[3].astype("<u8").tobytes() == expected
 
 
-def batches():
-    """4,000 documents of 2,500 different ones: copies far apart, beside each other, and at the end of others' batches."""
-    numbers = np.random.default_rng(1).permutation(
-        np.concatenate([np.arange(2500), np.arange(1000), np.repeat(3, 500)])
-    )
-    for part in np.array_split(numbers, 37):
-        text = pa.array([f"text number {number}" for number in part])
-        yield with_digests(pa.record_batch({"text": text}), digests(text))
+def keys() -> np.ndarray:
+    """Digests of which many agree in one half alone."""
+    return np.random.default_rng(1).integers(0, 40, (3000, 2), np.uint64)
 
 
-@pytest.mark.parametrize(("in_memory", "parts"), [(0, 1), (100, 1), (100, 64), (2499, 64), (2500, 64)])
-def test_what_is_kept_is_the_same(tmp_path, monkeypatch, in_memory, parts):
-    tally = Tally()
-    expected = list(duplicates.without_duplicates(batches(), tally, tmp_path))
-    monkeypatch.setattr(duplicates, "IN_MEMORY", in_memory)
-    monkeypatch.setattr(duplicates, "PARTS", parts)
-    again = Tally()
-    found = list(duplicates.without_duplicates(batches(), again, tmp_path))
-    assert found == expected
-    assert again == tally
-    assert tally.dropped == {"duplicate": 1500}
+def test_the_first_of_equal_documents_stays():
+    seen: set[tuple[int, ...]] = set()
+    expected = []
+    for key in map(tuple, keys().tolist()):
+        expected.append(key not in seen)
+        seen.add(key)
+    assert first_of_equal(*keys().T).tolist() == expected and 1000 < sum(expected) < 2000
+    known = set[bytes]()
+    assert [*new_among(keys()[:100], known), *new_among(keys()[100:], known)] == expected
+    assert [len(first_of_equal(*np.empty((2, n), np.uint64))) for n in (0, 1)] == [0, 1]
 
 
-def test_the_files_are_the_same(folder, monkeypatch):
-    write_jsonl("a.jsonl", [f"document {i % 3000} of many" for i in range(9000)])
-    write_jsonl("b.jsonl", [f"document {i} of many" for i in range(5000)])
-    values = {"files": ["*.jsonl"], "validation_share": 0.1}
-    figures = [build("memory", **values), build("memory_budget", budget="700 documents", **values)]
-    monkeypatch.setattr(duplicates, "IN_MEMORY", 500)
-    assert build("disk", **values) == figures[0]
-    assert build("disk_budget", budget="700 documents", **values)["documents"] == figures[1]["documents"]
-    for name in ("train.parquet", "validation.parquet"):
-        for out in ("", "_budget"):
-            assert (folder / f"disk{out}" / name).read_bytes() == (folder / f"memory{out}" / name).read_bytes()
-    assert {path.name for path in (folder / "disk").iterdir()} == {path.name for path in (folder / "memory").iterdir()}
+def test_what_repeats_a_document_that_is_held_out_is_found():
+    held = {tuple(key) for key in keys()[:50].tolist()}
+    expected = [i >= 50 and tuple(key) in held for i, key in enumerate(keys().tolist())]
+    assert repeats_held_out(*keys().T, 50).tolist() == expected and 50 < sum(expected) < 200

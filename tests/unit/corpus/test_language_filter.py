@@ -1,7 +1,6 @@
-"""`corpus.language_filter`: what is in another language or script is dropped, counted by language, and shown."""
+"""`corpus.language_filter`: what is in another language is dropped, counted by language, and shown."""
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,7 +48,7 @@ def test_documents_in_other_languages_are_dropped_and_counted(model):
     assert figures["dropped"] == {"other_language": 4}
     found = figures["other_languages"]
     danish, german = ("dan_Latn", "deu_Latn") if model == MODEL else ("da", "de")
-    assert (found[danish], found[german], sum(found.values())) == (2, 1, 4)
+    assert found[danish] >= 2 and found[german] == 1 and sum(found.values()) == 4, "the small model knows no Russian"
     notes = {example["text"]: example["note"] for example in figures["examples"]["other_language"]}
     assert notes.keys() == {*DANISH, *GERMAN, *RUSSIAN}
     assert notes[GERMAN[0]].startswith(german)
@@ -57,39 +56,10 @@ def test_documents_in_other_languages_are_dropped_and_counted(model):
     assert figures["identifier"] == {"model": model, "sha256": content}
 
 
-def test_lines_of_another_language_are_taken_out_and_short_ones_stay():
-    document = "\n".join([DUTCH[0], DANISH[0], "Ja.", DUTCH[1], GERMAN[0]])
-    write_jsonl("a.jsonl", [document, "\n".join(DANISH), DUTCH[2]])
-    figures = dutch(MODEL, level="line")
-    assert texts("train") == ["\n".join([DUTCH[0], "Ja.", DUTCH[1]]), DUTCH[2]]
-    assert figures["lines"] == {"other_language": 4}
-    assert figures["other_languages"] == {"dan_Latn": 3, "deu_Latn": 1}
-    assert figures["dropped"] == {"other_language": 1}
-    assert figures["changed"] == {"other_language": 1}
-
-
-def test_a_language_that_the_model_does_not_know_is_told_by_its_script(caplog):
-    write_jsonl("a.jsonl", [*DUTCH, *RUSSIAN])
-    figures = dutch(MODEL, code="bul")
-    assert texts("train") == RUSSIAN
-    assert figures["other_languages"] == {"nld_Latn": 3}
-    assert "does not know the language of bul, so the script Cyrl alone decides" in caplog.text
-
-
-def test_a_language_of_which_neither_model_nor_script_is_known_is_refused():
+def test_a_language_that_the_model_does_not_know_is_refused():
     write_jsonl("a.jsonl", DUTCH)
-    own = {"name": "Own", "script": "Qaaa"}
-    corpus = {"files": ["a.jsonl"], "language_filter": {"model": MODEL}}
-    with pytest.raises(UserError, match=r"language_filter of qaa: the model .* does not know .* script Qaaa is none"):
-        run_stage("corpus", Configuration([("test", {"languages": {"qaa": own | {"corpus": corpus}}})]), "qaa")
-
-
-def test_lines_are_counted_for_boilerplate_before_the_language_is_looked_at():
-    write_jsonl("a.jsonl", [f"{DANISH[1]}\n{DUTCH[0]} {i}" for i in range(10)])
-    asked = {"files": ["a.jsonl"], "boilerplate": 0.5, "language_filter": {"model": MODEL, "level": "line"}}
-    configuration = Configuration([("test", {"languages": {"nld": {"corpus": asked | {"validation_share": 0}}}})])
-    figures = run_stage("corpus", configuration, "nld")
-    assert figures["lines"] == {"boilerplate": 10} and "other_language" not in figures["changed"]
+    with pytest.raises(UserError, match=r"language_filter of bul: the model .* does not know the language; leave"):
+        dutch(MODEL, code="bul")
 
 
 def test_the_probability_is_what_the_key_says():
@@ -99,21 +69,13 @@ def test_the_probability_is_what_the_key_says():
     assert dutch("py3langid", at_least=0)["dropped"] == {}
 
 
-class OnlyToClose(ThreadPoolExecutor):
-    """Threads that do nothing: they would wait for Python's lock."""
-
-    submit = None  # type: ignore[assignment]
-
-
 def test_processes_change_nothing(folder, monkeypatch):
     documents = [f"{i}: {text}" for i in range(300) for text in DUTCH + DANISH]
     write_jsonl("a.jsonl", documents)
-    asked = {"files": ["a.jsonl"], "language_filter": {"model": MODEL, "level": "line"}, "validation_share": 0.1}
+    asked = {"files": ["a.jsonl"], "language_filter": {"model": MODEL}, "validation_share": 0.1}
     values = {"languages": {"nld": {"corpus": asked}}}
     figures = run_stage("corpus", Configuration([("test", values)]), "nld", out="one")
-    monkeypatch.setattr("babelmill.corpus.workers.WORTH_IT", 0)
-    monkeypatch.setattr("babelmill.corpus.pieces.LARGE", 0)
-    monkeypatch.setattr("babelmill.corpus.workers.ThreadPoolExecutor", OnlyToClose)
+    monkeypatch.setattr("babelmill.corpus.__main__.WORTH_IT", 0)
     assert run_stage("corpus", Configuration([("test", values)]), "nld", out="two", threads=2) == figures
     pq.write_table(pa.table({"text": documents}), "a.parquet", row_group_size=100)
     asked["files"] = ["a.parquet"]
@@ -158,9 +120,7 @@ def test_letters_are_counted_in_any_script_and_place():
     """Letters of all scripts count, wherever they stand; a text of fewer than 20 tells no language."""
     others = ["12 34 " * 9, "a" * 19, " " * 2000 + "b" * 19, "", "٣٤٥٦٧٨٩٠" * 9]
     tell = ["a" * 20, " " * 2000 + "b" * 20, "ж" * 20, "漢" * 10 + "かな" * 5, "\U00020000" * 20, "a1" * 20]
-    text = pa.array([*others, *tell])
-    for part in (text, text[3:]):
-        assert has_enough_letters(part).tolist() == [each.as_py() in tell for each in part]
+    assert [has_enough_letters(text) for text in [*others, *tell]] == [False] * len(others) + [True] * len(tell)
 
 
 def test_memory_is_asked_for_the_model_of_each_process():

@@ -1,6 +1,5 @@
-"""Near copies of documents and paragraphs: found at any place, only where they are, and the same on any machine."""
+"""Near copies of documents: found at any place, only where they are, and the same on any machine."""
 
-import contextlib
 import itertools
 import json
 import random
@@ -13,8 +12,11 @@ import pytest
 from test_corpus import build, texts, write_jsonl
 
 from babelmill.corpus import near_copies
-from babelmill.corpus.near_copies import NearCopies, bands_of
-from babelmill.corpus.shingles import shingles
+from babelmill.corpus.cleaning import Steps, prepared
+from babelmill.corpus.near_copies import bands_of, shingles
+from babelmill.corpus.record_batches import batch_of
+from babelmill.corpus.spool import RowGroups, Spool
+from helpers.training.training_data import section
 
 ALONE = "\u3000-\u9fff\u0e00-\u0fff\u1000-\u107f\u1780-\u17ff\U00020000-\U0002ffff"
 WORD = re.compile(rf"[{ALONE}]|[^\x00-/:-@\[-`{{-\x7f{ALONE}]+")
@@ -40,26 +42,15 @@ def changed(words, similarity, generator) -> list:
     return copy
 
 
-def judged(documents, threshold, files, batch=64) -> dict:
-    """The near copies among documents, by their index."""
-    parts = [pa.array(documents[i : i + batch]) for i in range(0, len(documents), batch)]
-    near, found = NearCopies(threshold, None, files), {}
-    for part in parts:
-        near.add(bands_of(part, threshold))
-    near.group()
-    for i, part in enumerate(parts):
-        copies = near.judge(part, np.zeros(len(part)))
-        found |= {i * batch + row: copy for row, copy in copies.items()}
-    return found
-
-
-def groups_among(documents) -> list[bytes]:
-    """The texts with equal bands, as they are on disk."""
-    with contextlib.ExitStack() as files:
-        near = NearCopies(0.8, None, files)
-        near.add(bands_of(pa.array(documents), 0.8))
-        near.group()
-        return [file.seek(0) or file.read() for file in near._ranges]
+def judged(documents, threshold, batch=64) -> dict:
+    """The near copies among documents, by their index, as the stage finds them in a spool."""
+    steps = Steps(section("corpus", near_duplicates=threshold))
+    parts = [prepared(batch_of({"text": documents[i : i + batch]}), steps)[0] for i in range(0, len(documents), batch)]
+    with RowGroups("spool.parquet", parts[0].schema, "lz4") as rows:
+        for part in parts:
+            rows.write(part, part.nbytes)
+    spool, among = Spool("spool.parquet"), np.ones(len(documents), bool)
+    return {row: copy for row, _, copy in near_copies.near_copies(spool, among, np.zeros(len(among)), threshold, None)}
 
 
 def test_shingles_are_five_words_in_a_row(monkeypatch):
@@ -96,14 +87,15 @@ def test_signatures_are_the_same_on_any_machine():
     text = pa.array(["It is a truth universally acknowledged, that a single man", "这是一个测试。这是一个测试"])
     found, _ = shingles(text)
     assert found[:2].tolist() == [4496021826516172067, 2048509359893132918]
-    assert np.frombuffer(bands_of(text, 0.8).buffers()[1], np.uint64)[[0, 15, 16]].tolist() == [
+    assert bands_of(text, 0.8).ravel()[[0, 15, 16]].tolist() == [
         3607073502689270484,
         9282922396460735104,
         10453483719533548585,
     ]
 
 
-def test_planted_copies(tmp_path):
+@pytest.mark.usefixtures("folder")
+def test_planted_copies():
     """Of 900 pairs: all that are similar enough are found (1 in 100 may be missed), and no others."""
     generator = random.Random(1)
     documents, similarities = [], []
@@ -111,8 +103,7 @@ def test_planted_copies(tmp_path):
         words = generator.choices(VOCABULARY, k=generator.randrange(60, 200))
         documents += [" ".join(words), " ".join(changed(words, similarity + 0.02, generator))]
         similarities.append(jaccard(*documents[-2:]))
-    with contextlib.ExitStack() as files:
-        found = judged(documents, 0.8, files)
+    found = judged(documents, 0.8)
     real = {2 * i + 1 for i, similarity in enumerate(similarities) if similarity >= 0.8}
     assert 300 < len(real) < 700
     assert set(found) <= real
@@ -121,6 +112,7 @@ def test_planted_copies(tmp_path):
     assert found[min(found)].beginning == documents[min(found) - 1][: len(found[min(found)].beginning)]
 
 
+@pytest.mark.usefixtures("folder")
 def test_the_first_stays_and_whatever_is_dropped_has_a_copy_that_stays(monkeypatch):
     """A chain of copies, each like the one before, and many copies of one text."""
     generator = random.Random(2)
@@ -130,27 +122,22 @@ def test_the_first_stays_and_whatever_is_dropped_has_a_copy_that_stays(monkeypat
     many = [changed(chain[0], 0.95, generator) for _ in range(200)]
     documents = [" ".join(words) for words in chain + many]
     generator.shuffle(documents)
-    with contextlib.ExitStack() as files:
-        found = judged(documents, 0.8, files)
+    found = judged(documents, 0.8)
     stays = [i for i in range(len(documents)) if i not in found]
     for i in range(len(documents)):
         similar = any(jaccard(documents[i], documents[k]) >= 0.8 for k in stays if k < i)
         assert similar == (i in found)
-    whole = groups_among(documents)
-    monkeypatch.setattr(near_copies, "SORTED", 7)
-    assert groups_among(documents) == whole
-    monkeypatch.setattr(near_copies, "PARTS", 3)
-    with contextlib.ExitStack() as files:
-        assert judged(documents, 0.8, files, batch=7) == found
+    monkeypatch.setattr("babelmill.corpus.spool.ROW_GROUP", 1 << 16)
+    assert judged(documents, 0.8, batch=7) == found
 
 
+@pytest.mark.usefixtures("folder")
 def test_long_texts_are_compared_by_a_sample(monkeypatch):
     monkeypatch.setattr(near_copies, "LARGEST", 2000)
     generator = random.Random(3)
     words = generator.choices(VOCABULARY, k=30_000)
     documents = [" ".join(words), " ".join(words[:27_000]), " ".join(words[10_000:])]
-    with contextlib.ExitStack() as files:
-        found = judged(documents, 0.8, files)
+    found = judged(documents, 0.8)
     assert list(found) == [1]
     assert found[1].similarity == pytest.approx(0.9, abs=0.03)
 
@@ -175,7 +162,7 @@ class TestStage:
         (example, *_) = figures["examples"]["near_duplicate"]
         assert "June" in example["text"] and re.match(r"0\.9\d of: Opening hours.* 1 May", example["note"])
         assert build("off", files=["*.jsonl"])["dropped"] == {}
-        monkeypatch.setattr("babelmill.corpus.workers.WORTH_IT", 0)
+        monkeypatch.setattr("babelmill.corpus.__main__.WORTH_IT", 0)
         assert build("four", threads=4, files=["*.jsonl"], near_duplicates=0.8, validation_share=0.2) == figures
         for name in ("train.parquet", "validation.parquet"):
             assert (folder / "four" / name).read_bytes() == (folder / "out" / name).read_bytes()
@@ -194,37 +181,6 @@ class TestStage:
         assert texts("train") == ["one document of five words"]
         assert texts("validation") == [page("1 May"), page("2 May")], "the user's own choice stays as it is"
         assert figures["dropped"] == {"near_validation": 2}
-
-    def test_paragraphs(self):
-        terms = " ".join(f"Term {i} of this licence holds." for i in range(10))
-        documents = [f"Story {i} begins.\n\n{terms} Page {i}.\n\nAnd so on." for i in range(5)]
-        write_jsonl("a.jsonl", [*documents, "Stay.\n\nStay.", terms])
-        figures = build(files=["a.jsonl"], near_duplicate_paragraphs=0.8, validation_share=0)
-        short = [f"Story {i} begins.\n\nAnd so on." for i in range(1, 5)]
-        assert texts("train") == [documents[0], *short, "Stay.\n\nStay."]
-        assert figures["changed"] == {"near_paragraph": 4}
-        assert figures["lines"] == {"near_paragraph": 5}
-        assert figures["dropped"] == {"near_paragraph": 1}
-
-    def test_what_is_left_of_documents_is_compared_again(self):
-        """Neither split repeats a rest, and none repeats the user's own validation text, which loses no paragraph."""
-        one, two = (" ".join(f"Term {i} of this {name} holds." for i in range(10)) for name in ("licence", "contract"))
-        tail = "The same tail."
-        documents = [one, two, f"{one}\n\n{tail}", f"{two}\n\n{tail}", f"{one}\n\nab"]
-        write_jsonl("a.jsonl", documents)
-        asked = {"files": ["a.jsonl"], "near_duplicate_paragraphs": 0.8, "min_characters": 3}
-        figures = build(validation_share=0, **asked)
-        assert texts("train") == [one, two, tail]
-        assert figures["dropped"] == {"duplicate": 1, "short": 1}
-        write_jsonl("v.jsonl", [tail, f"{one}\n\n{one}"])
-        figures = build("own", validation_files=["v.jsonl"], **asked)
-        assert texts("train", "own") == [two]
-        assert texts("validation", "own") == [tail, f"{one}\n\n{one}"]
-        assert figures["dropped"] == {"near_paragraph": 1, "in_validation": 2, "short": 1}
-        write_jsonl("many.jsonl", [one, *(f"{one}\n\nTail {i // 2} of {i // 2}." for i in range(100))])
-        figures = build("many", **asked | {"files": ["many.jsonl"], "validation_share": 0.4})
-        assert set(texts("train", "many")).isdisjoint(texts("validation", "many"))
-        assert figures["dropped"] == {"duplicate": 50}
 
     def test_answers_are_compared_with_their_prompts(self):
         question = "Which of these five books would you take to an island?"

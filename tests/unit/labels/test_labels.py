@@ -247,7 +247,7 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
         ("A1,farm, small\n", r"line 1 has 3 fields; .* quotation marks around a name with a comma"),
         ('A1,farm\n"B2,mill\nC3,shop"\n', "line 2: a quotation mark begins a field and does not end it"),
         ("A1;farm\nB2,mill\n", r"codes end at a ',' in line 2 and a ';' in line 1; put one kind"),
-        ("A1,farm\rB2,mill\r", "its lines end with CR alone, as on old Macs"),
+        ("A1,farm\rB2,mill\r", "this is text whose lines end with CR alone, as on old Macs"),
         ("A1,farm\n,mill\n", "line 2 has the name 'mill' and no code"),
     ],
 )

@@ -16,7 +16,7 @@ from babelmill.commands import rehost
 from babelmill.config.languages import read_table
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.hub import client, sources
+from babelmill.hub import client
 from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
@@ -50,7 +50,7 @@ MODEL, EMA, LAST = "model.safetensors", "model_ema.safetensors", "model_main.saf
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(client, "WAITS", ())
-    monkeypatch.setattr(sources, "QUICK", ())
+    monkeypatch.setattr(client.time, "sleep", lambda seconds: None)
     return tmp_path
 
 
@@ -244,8 +244,8 @@ def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
     names = [f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")]
     assert rehosting.repositories("lab/old-") == names and hub.count("cursor=3")
     monkeypatch.setenv("HF_TOKEN", "hf_bad")
-    assert "does not list models: 401 Invalid user token.; is HF_TOKEN right?" in refused(capsys, "lab/old-")
-    hub.faults.append(Fault("/api/models[?]author", drop="before"))
+    assert "cannot be read: 401 Invalid user token.; is the token right" in refused(capsys, "lab/old-")
+    hub.faults.append(Fault("/api/models[?]author", drop="before", times=99))
     assert "cannot be reached" in refused(capsys, "lab/old-")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set" in refused(capsys, "lab/old-")
@@ -299,9 +299,7 @@ def test_a_commit_is_on_top_of_what_was_converted(hub, folder, monkeypatch):
     manifest.write("made", any_settings("convert", name="made"), ["a.txt"])
     head = hub.repositories["models/lab/old-eng"].branches["main"]
     hub.commit("models/lab/old-eng", {"b.txt": b"theirs"})
-    with pytest.raises(
-        UserError, match=f"lab/old-eng was at {head[:12]}, but is at .* now: run the same command again"
-    ):
+    with pytest.raises(UserError, match=f"lab/old-eng was at {head}, but is at .* now: run the same command again"):
         publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)
     head = hub.repositories["models/lab/old-eng"].branches["main"]
     publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)

@@ -73,10 +73,10 @@ def test_text_around_a_list_is_put_around_each_option():
     path = write("ends.jsonl")
     rows = read_items("choices", [path], {}, prompt="{text}", options=" {ends}", right="answer").to_pylist()
     assert rows[0]["options"] == [" She cried.", " It rained.", " No."] and rows[0]["prompts"] == ["Ann fell."] * 3
-    with pytest.raises(UserError, match=r"row 1: column 'text' holds 'Ann fell.'; a list of two or more options"):
+    with pytest.raises(UserError, match=r"line 1: column 'text' holds 'Ann fell.'; a list of two or more options"):
         read_items("choices", [path], {}, options=" {text}")
     write("empty.jsonl", [ROWS[0] | {"ends": ["x", ""]}])
-    with pytest.raises(UserError, match=r"row 1: option 1 is empty"):
+    with pytest.raises(UserError, match=r"line 1: option 1 is empty"):
         read_items("choices", [Path("empty.jsonl")], {}, options=" {ends}")
 
 
@@ -122,17 +122,17 @@ def test_the_names_of_items_in_lm_evaluation_harness():
         (
             {"answer": 2},
             {},
-            r"x.jsonl: row 2: '2' is not the number of an option \(`right`\); there are 2, and the first",
+            r"x.jsonl: line 2: '2' is not the number of an option \(`right`\); there are 2, and the first",
         ),
-        ({"answer": "one"}, {}, r"row 2: 'one' is not the number of an option"),
-        ({"ends": ["x", " "]}, {}, r"row 2: option 1 is empty; correct the file"),
-        ({"ends": ["x"]}, {}, r"row 2: column 'ends' holds '\[\"x\"\]'; a list of two or more options is expected"),
-        ({"ends": None}, {}, r"row 2: column 'ends' holds ''; a list of two or more"),
-        ({"ends": [1, 2]}, {}, r"row 2: column 'ends' holds '\[1, 2\]'; a list of two or more"),
+        ({"answer": "one"}, {}, r"line 2: 'one' is not the number of an option"),
+        ({"ends": ["x", " "]}, {}, r"line 2: option 1 is empty; correct the file"),
+        ({"ends": ["x"]}, {}, r"line 2: column 'ends' holds '\[\"x\"\]'; a list of two or more options is expected"),
+        ({"ends": None}, {}, r"line 2: column 'ends' holds ''; a list of two or more"),
+        ({"ends": [1, 2]}, {}, r"line 2: column 'ends' holds '\[1, 2\]'; a list of two or more"),
         ({}, {"options": "endings"}, r"x.jsonl: no column 'endings'; there are .*; set suites.mine.options$"),
-        ({}, {"prompt": "{story}"}, r"no key 'story'; there are .*; set suites.mine.prompt and options$"),
-        ({}, {"options": ["{kind}", "{knd}"]}, r"no key 'knd'; there are "),
-        ({}, {"ratio": "kind"}, r"row 1: column 'kind' holds 'a'; a number is expected$"),
+        ({}, {"prompt": "{story}"}, r"no column 'story'; there are .*; set suites.mine.prompt and options$"),
+        ({}, {"options": ["{kind}", "{knd}"]}, r"no column 'knd'; there are "),
+        ({}, {"ratio": "kind"}, r"line 1: column 'kind' holds 'a'; a number is expected$"),
     ],
 )
 def test_bad_items_are_one_line(changed, keys, message):

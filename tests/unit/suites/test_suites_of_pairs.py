@@ -101,7 +101,7 @@ def test_a_missing_column_is_named_with_those_there_are():
 
 def test_an_empty_sentence_is_refused_with_its_row():
     path = write("a.tsv", [*ROWS, ("Yes.", " ", "SV-#")])
-    with pytest.raises(UserError, match=r"a.tsv: row 4: the bad sentence \('wrong_sen'\) is empty"):
+    with pytest.raises(UserError, match=r"a.tsv: line 5: the bad sentence \('wrong_sen'\) is empty"):
         read_pairs([path], COLUMNS)
     with pytest.raises(UserError, match=r"b.tsv: these files contain no pair of sentences"):
         read_pairs([write("b.tsv", [])], COLUMNS)

@@ -177,7 +177,8 @@ def test_words_without_children_are_named_in_a_line(caplog):
 
 def test_bad_files_of_words_are_refused_in_one_line():
     with pytest.raises(
-        UserError, match=r"^t\.csv: no column prev_word, RTgopast, which the challenge's table of reading"
+        UserError,
+        match=r"^t\.csv: no column 'prev_word'; .* set the suite's `files` to the challenge's table of reading",
     ):
         names = [name for name in (*TEXTS, *NUMBERS) if name not in ("prev_word", "RTgopast")]
         read_reading_times(write_csv("t.csv", names, ["x"] * len(names)))

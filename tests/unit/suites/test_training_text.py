@@ -6,7 +6,6 @@ import shutil
 import unicodedata
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,7 +15,7 @@ from babelmill.evaluation.overlaps import in_training_text
 from babelmill.score import report
 from babelmill.stages import ScoreStage
 from babelmill.suites.overlap import overlap
-from babelmill.suites.sought import _cuts, plain, sought
+from babelmill.suites.sought import Sought, sought
 from helpers.results.fields import undocumented
 from helpers.stages import any_settings, write_corpus
 
@@ -52,9 +51,13 @@ def disguised(text: str, generator: random.Random) -> str:
     return unicodedata.normalize(generator.choice(["NFC", "NFD"]), text)
 
 
-def test_all_that_stands_in_the_text_is_found_and_nothing_else(monkeypatch):
-    """With few words, so that many sequences are nearly there; in long documents, too, which are cut for hashing."""
-    monkeypatch.setattr("babelmill.tokens.hashed_words.PIECE", 1 << 10)
+def pairs(asked: Sought, texts: list[str]) -> list[tuple[int, int]]:
+    """Which texts hold which sequences."""
+    return [(i, sequence) for i, text in enumerate(texts) for sequence in asked.found_in(text)]
+
+
+def test_all_that_stands_in_the_text_is_found_and_nothing_else():
+    """With few words, so that many sequences are nearly there; in a long document, too."""
     generator = random.Random(0)
     vocabulary = [
         "the",
@@ -90,66 +93,43 @@ def test_all_that_stands_in_the_text_is_found_and_nothing_else(monkeypatch):
     expected = by_hand(items, documents)
     assert 100 < len(expected) < 300
     asked = sought(items)
-    texts, sequences = asked.found_in(pa.array(["", *documents]).slice(1))
-    assert set(asked.items_of(sequences).tolist()) == expected
-    for text, sequence in zip(texts.tolist(), sequences.tolist(), strict=True):
+    found = pairs(asked, documents)
+    assert set(asked.items_of({sequence for _, sequence in found})) == expected
+    for text, sequence in found:
         assert f" {asked.words_of(sequence)} " in f" {' '.join(words_of(documents[text]))} "
     short = [i for i, item in enumerate(items) if max(len(words_of(text)) for text in item) < 4]
-    assert asked.short.tolist() == short and short
+    assert asked.short == short and short
 
 
 def test_two_characters_of_chinese_count_as_a_word():
     items = [["\u6211\u4eec\u770b\u72d7"], ["\u6211\u4eec\u4eca\u5929\u53bb\u770b\u5927\u72d7"], ["\u72d7" * 30]]
     asked = sought(items)
-    assert asked.short.tolist() == [0], "four characters say nothing"
+    assert asked.short == [0], "four characters say nothing"
     documents = [
         "\u4ed6\u8bf4\uff1a\u6211\u4eec\u4eca\u5929\uff0c\u53bb\u770b\u5927\u72d7\u3002\u6211\u4eec\u770b\u72d7",
         "\u72d7" * 25,
         "\u72d7" * 26,
     ]
-    texts, sequences = asked.found_in(pa.array(documents))
-    assert texts.tolist() == [0, 2] and asked.items_of(sequences).tolist() == [1, 2]
+    texts, sequences = zip(*pairs(asked, documents), strict=True)
+    assert texts == (0, 2) and asked.items_of(sequences) == [1, 2]
 
 
 @pytest.mark.parametrize("mark", ["\u00ad", "\u200c", "\u200d", "\u2060", "\ufe0f", "\U000e0100"])
 def test_characters_inside_words_that_nobody_sees_do_not_matter(mark):
     asked = sought([["The magnificent elephant sees it."]])
-    texts, _ = asked.found_in(
-        pa.array([f"the magni{mark}ficent ele{mark}phant sees it", "the magni\u200bficent elephant"])
-    )
-    assert texts.tolist() == [0]
-    texts, _ = asked.found_in(pa.array(["the\u200bmagnificent\u200belephant sees it"]))
-    assert texts.tolist() == [0], "this one is a space"
+    assert asked.found_in(f"the magni{mark}ficent ele{mark}phant sees it")
+    assert not asked.found_in("the magni\u200bficent elephant")
+    assert asked.found_in("the\u200bmagnificent\u200belephant sees it"), "this one is a space"
 
 
 def test_a_sequence_and_its_item_are_one_pair():
     asked = sought([["One two three four.", "one, two, three, four"], ["One two three four."]])
-    assert asked.sequences.tolist() == [0, 0] and asked.items.tolist() == [0, 1]
-
-
-def test_a_huge_document_is_worked_on_in_slices(monkeypatch):
-    """With the same bytes as the whole, wherever white space is, in scripts without it, and with bounds of texts in and between slices."""
-    generator = random.Random(1)
-    some = ["", "e\u0301 \u0301e", "\u72d7" * 30, "Dogs\nbark\u2014", "\u00c9\u00ad a ", "\U0001f600 ok"]
-    some += [
-        "\u1112\u1161\u11ab" * 40,
-        "e\u0301" * 40,
-        "\u0e01\u0e34" * 40,
-        "e\u00ad" * 30 + "\u0301",
-        "\u3042\u3099" * 40,
-    ]
-    texts = pa.array(["", "".join(generator.choices(some, k=300)), "", *generator.choices(some, k=50), ""]).slice(1)
-    data, bounds = plain(texts)
-    monkeypatch.setattr("babelmill.suites.sought.SLICE", 64)
-    in_slices, again = plain(texts)
-    assert np.diff(_cuts(np.frombuffer(("\u72d7" * 999).encode(), np.uint8))).max() < 70, "also without white space"
-    assert in_slices.tobytes() == data.tobytes() and again.tolist() == bounds.tolist()
+    assert asked.items == [[0, 1]] and asked.words_of(0) == "one two three four"
 
 
 def test_nothing_is_found_where_there_is_nothing():
     for items in ([], [["Too short."]]):
-        assert [len(each) for each in sought(items).found_in(pa.array(["Too short.", ""]))] == [0, 0]
-    assert [len(each) for each in sought([["a b c d e"]]).found_in(pa.array([], pa.string()))] == [0, 0]
+        assert pairs(sought(items), ["Too short.", ""]) == []
 
 
 PAIRS = [
@@ -206,7 +186,8 @@ def test_the_score_without_the_items_that_stand_in_the_text(corpora, monkeypatch
     text = "1 of 5 pairs stands in the training text (1 is too short to tell); without it 50.0 (15.0 to 85.0, n = 4)"
     assert in_training_text(found, "eng") == text
     monkeypatch.setattr("babelmill.suites.overlap.BYTES", 50)
-    assert looked(corpora, 4) == found, "a few documents at a time, by several threads"
+    monkeypatch.setattr("babelmill.suites.overlap.WORTH_IT", 0)
+    assert looked(corpora, 2) == found, "a few documents at a time, by several processes"
 
 
 def test_a_sentence_may_stand_in_the_text_of_another_language(corpora):

@@ -80,7 +80,7 @@ def test_columns_of_other_files(tmp_path):
         ),
         ("a\t\nb\tO\n", {"label": "2"}, r"a\.conll: line 1: column 2, of the label, is empty; correct the file"),
         ("\n\n", {}, r"a\.conll: tasks\.mine: these files have no sentence"),
-        ("a O\n\0 O\n", {"label": "2"}, r"a\.conll: line 2 has a NUL; remove it"),
+        ("a O\n" * 5 + "\0 O\n", {"label": "2"}, r"a\.conll: line 6: has a NUL; remove it"),
     ],
 )
 def test_broken_files(tmp_path, text, columns, line):

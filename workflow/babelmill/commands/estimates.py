@@ -152,12 +152,12 @@ def config_of_source(graph: Graph, model: str, source: ModelSource) -> dict[str,
         if not path.is_file():
             raise UserError(f"{where}: {lacks_config(path.parent)}")
     else:
-        from babelmill.hub.client import QUICK, impatiently  # imports the Hub's client, which other plans do not need
+        from babelmill.hub import client  # imports the Hub's client, which other plans do not need
         from babelmill.hub.files import of_source
         from babelmill.hub.sources import MODEL
 
-        with impatiently(QUICK):
-            path = of_source(MODEL, hub_model(configuration, model) or {}).get(["config.json"])["config.json"]
+        client.WAITS = client.WAITS[:1]  # a user waits for the answer
+        path = of_source(MODEL, hub_model(configuration, model) or {}).get(["config.json"])["config.json"]
     config = read_object(path, f"{where}: config.json")
     if config.get("architecture") == "transformers":  # the stage `base_model` wrote it
         config = config["config"]

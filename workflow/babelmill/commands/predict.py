@@ -66,7 +66,8 @@ def run(args: argparse.Namespace) -> None:
     import torch  # takes seconds
 
     from babelmill.predict import TextColumns, Wanted, held, labels_of, predict
-    from babelmill.tables.table import Table
+    from babelmill.tables.rows import Table
+    from babelmill.tables.text import Form
 
     labels_of(args.model)  # check the model first: a table may take minutes to read
     torch.set_num_threads(args.threads)
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     with held(partial):
         if there := [path for path in written if path.exists()]:
             raise UserError(f"{there[0]} exists already; delete it, or name another file")
-        table = Table(args.table, columns.columns("--text", "--context"), scratch=args.out.parent, **how)
+        table = Table(args.table, columns.columns("--text", "--context"), Form.of("--", how))
         identity = {"table": sha256(args.table), "read": how}
         wanted = Wanted(asked.top, asked.method, asked.threshold)
         predict(args.model, table, columns, args.out, partial, identity, wanted, review)

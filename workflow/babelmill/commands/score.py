@@ -40,7 +40,7 @@ from babelmill.release.elsewhere.given_model import (
     model_folder,
 )
 from babelmill.stages import ScoreStage
-from babelmill.text_files.whole import read_text, text_of
+from babelmill.tables.text import read_text, text_of
 
 AT_ONCE = 256  # lines of --words at a time
 COLUMNS = ("line", "number", "word", "bits", "tokens")
@@ -131,7 +131,7 @@ def owners(text: str, offsets: list[tuple[int, int]]) -> list[int]:
 
 def lines_of(path: str) -> Iterator[tuple[int, str]]:
     """Yield (number, line) for the lines of a file that are not blank."""
-    text = text_of(sys.stdin.buffer.read(), "standard input") if path == "-" else read_text(Path(path))
+    text = text_of(sys.stdin.buffer.read(), Path("standard input")) if path == "-" else read_text(Path(path))
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield number, line.rstrip("\r")

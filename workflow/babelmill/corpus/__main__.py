@@ -5,9 +5,11 @@
 The stage reads local files (`corpus.files`, `corpus.builtin`), or the files of the stage `download`. It writes
 `train.parquet`, `validation.parquet` and `manifest.json`. Both tables have the column `text` and the metadata columns
 of `record_batches.METADATA`; if `corpus.prompt_column` is set, also `prompt`; if `corpus.label_columns` is set, also
-`context`, `labels` and `origin`. The manifest says how much was read, how much was dropped, and why. The stage makes
-one pass over the text, and its memory does not depend on the text's size (`duplicates.py`). The documents stay in the
-order of the files (sorted) and of the documents in each file. So every run writes the same bytes.
+`context`, `labels` and `origin`. The manifest says how much was read, how much was dropped, and why.
+
+There are three steps: all documents are read, cleaned and spooled (`spool.py`); the numbers of each document say which
+stay, and for which split (`choosing.py`); these are written. This process reads, in the order of the files (sorted) and
+of the documents in each file, and others clean. So every run writes the same bytes, on any number of processes.
 
 A document's digest decides whether it is for validation. So the choice does not change when documents are added, and
 the same text is never in both splits. If a document has a prompt, the digest of the prompt decides. So all answers to
@@ -16,39 +18,43 @@ labels, only the digest of its text decides. The stage reads `corpus.validation_
 for training.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
+
+import contextlib
 import dataclasses
 import logging
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from babelmill.config import identifiers, schema
 from babelmill.config.inputs import UNCOUNTED_STEPS
 from babelmill.core import escape, local_sources, manifest, stage_entry
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, sha256
 from babelmill.core.formats import split_name
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import and_words, plural, short
+from babelmill.core.worker_pool import in_order
 from babelmill.corpus import builtin
-from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
-from babelmill.corpus.cleaning import is_of, keep
+from babelmill.corpus.budget import Budget
+from babelmill.corpus.choosing import Choice
+from babelmill.corpus.cleaning import Steps, is_of, prepared
 from babelmill.corpus.decontamination import decontamination
-from babelmill.corpus.digests import DigestSet, sides_of
-from babelmill.corpus.duplicates import without_duplicates
-from babelmill.corpus.identification import SCRIPTS, Identification
-from babelmill.corpus.near_duplicates import Documents, with_new_digests, without_near_duplicates
-from babelmill.corpus.pieces import TalliedBatches, work
-from babelmill.corpus.reading import Reading
-from babelmill.corpus.sampling import Budget, Sampler, sample
+from babelmill.corpus.identification import Identification
+from babelmill.corpus.reading import Reading, read
+from babelmill.corpus.spool import MEASURES, RowGroups, Split, Spool
 from babelmill.corpus.tally import Tally
-from babelmill.corpus.workers import read_all
-from babelmill.corpus.writer import Writer
 from babelmill.stages import CorpusStage
 
+EXPANDS = 4  # bytes of text per byte of a compressed file
+WORTH_IT = 128 << 20  # bytes of text; to clean less is faster than to start workers
 log = logging.getLogger("babelmill.corpus")
 
 
@@ -56,11 +62,6 @@ def expand(patterns: Iterable[str], key: str, file_format: str | None = None) ->
     """Return the files that the globs match, sorted, each once; see `files_of`. `file_format` is `corpus.format`."""
     found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:", file_format)}
     return [Path(path) for path in sorted(found)]
-
-
-def is_validation(keys: np.ndarray, share: float) -> np.ndarray:
-    """Return bool [N]: whether each document, given its digest [N, 2], is for validation; about `share` of them are."""
-    return keys[:, 0] < np.uint64(int(share * 2**64))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,78 +105,6 @@ def each_real_file_once(paths: list[Path]) -> list[Path]:
     return [Path(path) for path in local_sources.distinct(map(str, paths))]
 
 
-def sampler_of(settings: CorpusStage) -> Sampler | None:
-    """Return the sampler for `corpus.budget`, or None if there is no budget."""
-    if settings.corpus.budget is None:
-        return None
-    assert settings.byte_premium is not None, "settings with a budget must have the language's byte_premium"
-    return Sampler(Budget.parse(settings.corpus.budget, settings.byte_premium))
-
-
-def documents_to_keep(
-    documents: Iterable[pa.RecordBatch],
-    reading: Reading,
-    tally: Tally,
-    held_out: DigestSet,
-    sampler: Sampler | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Drop documents that are held out, not admitted or duplicates.
-
-    `held_out` holds the digests of the user's own validation text. No other document may repeat this text. A document
-    with a prompt may not repeat the prompt, and a labelled document may not repeat the text. Documents that `sampler`
-    does not admit are not remembered. So memory depends on the budget, not on the size of the text.
-    """
-
-    def allowed() -> Iterator[pa.RecordBatch]:
-        for batch in documents:
-            batch = keep(batch, ~held_out.contains(sides_of(batch)), "in_validation", tally)
-            yield keep(batch, sampler.admits(batch), "over_budget", tally) if sampler else batch
-
-    return without_duplicates(allowed(), tally, reading.scratch) if reading.corpus.deduplicate else allowed()
-
-
-def different_documents(
-    sources: Inputs, reading: Reading, tally: Tally, held_out: DigestSet, sampler: Sampler | None, threads: int
-) -> Documents:
-    """Yield the user's own validation documents (True), and then the documents that are not among them (False).
-
-    The digests of the former are added to `held_out`.
-    """
-    documents = read_all(sources.validation, reading, tally, threads)
-    for batch in documents_to_keep(documents, reading, tally, DigestSet()):
-        held_out.add(sides_of(batch))
-        yield True, batch
-    documents = all_documents(sources, reading, tally, threads)
-    for batch in documents_to_keep(documents, reading, tally, held_out, sampler):
-        yield False, batch
-
-
-def from_python(reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
-    """Yield the clean documents that come with Python, as `pieces.work` returns them."""
-    log.info("reading the texts that come with Python")
-    for batch in builtin.python_docs():
-        tally.read += batch.num_rows
-        done = work(TalliedBatches([batch], Tally()), reading)
-        tally.merge(done.tally)
-        yield from done.batches
-
-
-def all_documents(sources: Inputs, reading: Reading, tally: Tally, threads: int) -> Iterator[pa.RecordBatch]:
-    """Yield the clean documents of the files, and of Python's, with digests."""
-    yield from read_all(sources.train, reading, tally, threads)
-    if reading.corpus.builtin:
-        yield from from_python(reading, tally)
-
-
-def write_held_out(documents: Documents, validation: Writer) -> Iterator[pa.RecordBatch]:
-    """Write the user's own validation documents, and yield the others."""
-    for held_out, batch in documents:
-        if held_out:
-            validation.write(batch)
-        else:
-            yield batch
-
-
 def content_of_model(settings: CorpusStage, folders: list[Path]) -> str | None:
     """Return the sha256 of the model that finds languages; None for one that is installed.
 
@@ -198,93 +127,114 @@ def identification_of(settings: CorpusStage, folders: list[Path], content: str |
         str(folders[0] / identifiers.FILE) if folders else asked.model,
         cleans=asked.model == identifiers.OPENLID,
         labels=frozenset(settings.identification["labels"]),
-        script=settings.identification["script"],
         at_least=asked.at_least,
-        level=asked.level,
     )
-    if not found.knows and found.script not in SCRIPTS:
-        raise UserError(
-            f"corpus.language_filter of {settings.label()}: the model {asked.model} does not know the language, and its"
-            f" script {found.script} is none that is told by its letters; leave the filter out, or use another model"
-        )
     if not found.knows:
-        log.warning(
-            "the model %s does not know the language of %s, so the script %s alone decides (corpus.language_filter)",
-            asked.model,
-            settings.label(),
-            found.script,
+        raise UserError(
+            f"corpus.language_filter of {settings.label()}: the model {asked.model} does not know the language;"
+            " leave the filter out, or use another model"
         )
     return found
 
 
-def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerplate:
-    """Return the lines that stand in more documents than `corpus.boilerplate` allows, by a first pass over the text."""
-    log.info("counting lines, for corpus.boilerplate")
-    # This step comes before language and test sentences are looked at. The warnings come with the second pass.
-    counting = dataclasses.replace(reading, view=for_counting, identification=None, decontamination=None)
-    tally = Tally(reading.corpus.on_error, held=[])
-    documents = without_duplicates(all_documents(sources, counting, tally, threads), tally, reading.scratch)
-    return count(documents, reading.corpus.boilerplate, reading.scratch)
-
-
-def reading_of(settings: CorpusStage, sources: Inputs, scratch: Path) -> tuple[Reading, str | None]:
-    """Return how the files are read and cleaned, and the sha256 of the model that finds languages, if there is one."""
+def steps_of(settings: CorpusStage) -> tuple[Steps, str | None]:
+    """Return what is done with each document, and the sha256 of the model that finds languages, if there is one."""
     corpus = settings.corpus
-    reading = Reading(corpus, sources.text_columns, scratch)
+    steps = Steps(corpus)
+    if corpus.budget is not None:
+        assert settings.byte_premium is not None, "settings with a budget must have the language's byte_premium"
+        steps = dataclasses.replace(steps, budget=Budget.parse(corpus.budget, settings.byte_premium))
     if suites := settings.folders("suites"):
-        reading = dataclasses.replace(reading, decontamination=decontamination(suites))
+        steps = dataclasses.replace(steps, decontamination=decontamination(suites))
     if corpus.language_filter is None:
-        return reading, None
+        return steps, None
     identifier = settings.folders("identifier")
     content = content_of_model(settings, identifier)
-    return dataclasses.replace(reading, identification=identification_of(settings, identifier, content)), content
+    return dataclasses.replace(steps, identification=identification_of(settings, identifier, content)), content
+
+
+def text_size(path: Path) -> int:
+    """Return about how many bytes of text are in a file, or 0 if it is missing (its reader will report this)."""
+    size = path.stat().st_size if path.exists() else 0
+    return size * (EXPANDS if split_name(path)[1] or path.suffix == ".parquet" else 1)
+
+
+def all_batches(paths: list[Path], reading: Reading, tally: Tally, with_builtin: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of files, and those that come with Python."""
+    yield from read(paths, reading, tally)
+    if with_builtin:
+        log.info("reading the texts that come with Python")
+        for batch in builtin.python_docs():
+            tally.read += batch.num_rows
+            yield batch
+
+
+def spool(
+    paths: list[Path],
+    with_builtin: bool,
+    reading: Reading,
+    steps: Steps,
+    rows: RowGroups,
+    tally: Tally,
+    threads: int,
+) -> int:
+    """Read and clean documents, and add them to a spool. Return their number."""
+    count = size = 0
+    total = sum(map(text_size, paths))
+    batches = all_batches(paths, reading, tally, with_builtin)
+    done = in_order(prepared, batches, steps, threads if total >= WORTH_IT else 1)
+    with contextlib.closing(done), contextlib.closing(Bar(total)) as bar:
+
+        def show(share: float) -> None:
+            bar.show(share * total, f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB")
+
+        for batch, part in done:
+            tally.merge(part)
+            rows.write(batch, batch.nbytes)
+            count += batch.num_rows
+            size += pc.sum(batch["bytes"]).as_py() or 0
+            show(min(size / max(1, total), 0.99))  # the total is a guess, and there may be more
+        if total:
+            show(1)
+    return count
 
 
 def run(job: Job[CorpusStage]) -> None:
     """Build the corpus of a language."""
     settings, out, (language,) = job.settings, job.out, job.settings.languages
-    download = settings.folders("download")
-    tally, sampler = Tally(settings.corpus.on_error), sampler_of(settings)
-    sources = inputs(settings.corpus, next(iter(download), None))
-    local = Sources(sources.local, settings)
-    reading, content = reading_of(settings, sources, out)
-    corpus = reading.corpus
+    download, corpus = settings.folders("download"), settings.corpus
+    sources = inputs(corpus, next(iter(download), None))
+    local, tally = Sources(sources.local, settings), Tally(corpus.on_error)
+    reading = Reading(corpus, sources.text_columns)
+    steps, content = steps_of(settings)
     share = 0.0 if sources.validation else corpus.validation_share
-
-    def is_aside(batch: pa.RecordBatch) -> np.ndarray:
-        return is_validation(sides_of(batch), share)
-
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(".*.parquet.*"):  # a process that was killed did not remove them
         left.unlink()
-    if corpus.boilerplate:
-        reading = dataclasses.replace(reading, boilerplate=boilerplate_of(sources, reading, job.threads))
     outputs = [out / f"{split}.parquet" for split in ("train", "validation")]
-    with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
-        with (
-            Writer(train_file, reading.of_documents, job.threads) as train,
-            Writer(validation_file, reading.of_documents, job.threads) as validation,
-        ):
-            near = corpus.near_duplicates is not None or corpus.near_duplicate_paragraphs is not None
-            # Which documents a sample admits depends on all before, so near copies are looked for among all documents.
-            held_out, early = DigestSet(), None if near else sampler
-            documents = different_documents(sources, reading, tally, held_out, early, job.threads)
-            if near:
-                documents = without_near_duplicates(documents, corpus, is_aside, tally, out)
-            others = write_held_out(documents, validation)
-            if corpus.near_duplicate_paragraphs is not None:
-                others = with_new_digests(others, corpus, tally)
-                others = documents_to_keep(others, reading, tally, held_out, sampler)
-            for batch in sample(others, sampler, tally, reading.scratch) if sampler else others:
-                aside = is_aside(batch)
-                train.write(batch.filter(pa.array(~aside)))
-                validation.write(batch.filter(pa.array(aside)))
-        check(language, corpus, sources.train, tally, train, validation)
-    if sampler and not tally.dropped["over_budget"]:
+    with tempfile.NamedTemporaryFile(prefix=".spool.parquet.", dir=out) as file:
+        empty, _ = prepared(pa.RecordBatch.from_pylist([], reading.of_documents), steps)
+        with RowGroups(file.name, empty.schema, "lz4") as rows:
+            held = spool(sources.validation, False, reading, steps, rows, tally, job.threads)
+            spool(sources.train, bool(corpus.builtin), reading, steps, rows, tally, job.threads)
+        documents = Spool(file.name)
+        log.info("choosing among %s", plural(documents.documents, "document"))
+        choice = Choice(documents, held, corpus, steps.budget, share, out, tally)
+        with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
+            with (
+                Split(train_file, reading.of_documents) as train,
+                Split(validation_file, reading.of_documents) as validation,
+            ):
+                for first, batch in documents.batches([*reading.of_documents.names, *MEASURES]):
+                    here = slice(first, first + len(batch))
+                    train.add(batch.filter(pa.array(choice.train[here])))
+                    validation.add(batch.filter(pa.array(choice.validation[here])))
+            check(language, corpus, sources.train, tally, train, validation)
+    if choice.budget and not tally.dropped["over_budget"]:
         later = [f"corpus.{key}" for key in UNCOUNTED_STEPS if getattr(corpus, key)] if download else []
         why = f"; the download counts text before {', '.join(later)}" if later else ""
-        log.warning("%s has less text than corpus.budget: %s%s", language, sampler.report(), why)
-    read = [*sources.train, *sources.validation]
+        log.warning("%s has less text than corpus.budget: %s%s", language, choice.budget, why)
+    paths = [*sources.train, *sources.validation]
     figures = {
         "documents": {"train": train.documents, "validation": validation.documents},
         "bytes": {"train": train.bytes, "validation": validation.bytes},
@@ -296,10 +246,10 @@ def run(job: Job[CorpusStage]) -> None:
         "damaged_files": tally.damaged_files,
         "categories": dict(train.by_category + validation.by_category),
         "licenses": dict(train.by_license + validation.by_license),
-        "lost": round(tally.lost(read), 4),
+        "lost": round(tally.lost(paths), 4),
         "cut_short": tally.cut_short,
         "sources": local.listing(),
-        "budget": sampler and sampler.report(),
+        "budget": choice.budget,
         "hub": sources.hub,
     }
     if corpus.prompt_column is not None:
@@ -314,8 +264,6 @@ def run(job: Job[CorpusStage]) -> None:
         figures["bytes_with_test_texts"] = tally.with_items
     if corpus.near_duplicates is not None:
         figures["across_splits"] = tally.across_splits
-    if tally.lines:
-        figures["lines"] = dict(tally.lines)
     if examples := tally.examples.by_step():
         figures["examples"] = examples
     words = and_words(train.words, train.bytes, settings.bytes_per_word)
@@ -327,12 +275,12 @@ def run(job: Job[CorpusStage]) -> None:
     manifest.write(
         out, settings, [output.name for output in outputs], [*download, *settings.folders("suites")], figures
     )
-    for remark in tally.remarks(read):
+    for remark in tally.remarks(paths):
         log.warning("%s: %s", language, remark)
     log.info("%s: %s", language, figures["summary"])
 
 
-def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, train: Writer, validation: Writer) -> None:
+def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, train: Split, validation: Split) -> None:
     """Raise a UserError if there are no training documents, or no validation documents although the user wants some."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
     sides = "" if corpus.prompt_column is None else "; documents with the same prompt stay in the same split"
@@ -366,7 +314,7 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
         )
 
 
-def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -> str:
+def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Split) -> str:
     """Return which settings help if a corpus has so few documents that none is in the validation split."""
     advice: list[str] = []
     if corpus.document == "file" and any(split_name(path, corpus.format)[0] == ".txt" for path in paths):

@@ -2,12 +2,13 @@
 
 These functions change a text only if the configuration asks for it. The order is: category, repair (which needs the
 control characters that broken text has), control characters, normalisation (it comes after the removal of characters,
-since their neighbours may then combine), cleaners, boilerplate, language, length, test sentences.
+since their neighbours may then combine), cleaners, language, length, test sentences.
 """
 
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
+import dataclasses
 import functools
 import re
 import unicodedata
@@ -20,12 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelmill.config import schema
-from babelmill.corpus.boilerplate import Boilerplate, without_boilerplate
+from babelmill.corpus.budget import Budget
 from babelmill.corpus.cleaners import STEPS, steps_of
-from babelmill.corpus.decontamination import Decontamination, without_items
-from babelmill.corpus.identification import Identification, in_the_language, without_other_lines
-from babelmill.corpus.record_batches import texts_of
+from babelmill.corpus.decontamination import Decontamination
+from babelmill.corpus.identification import Identification, other_languages
+from babelmill.corpus.near_copies import BANDS, bands_of, compared
+from babelmill.corpus.record_batches import LABELS, PROMPT, keys_of, sides_of, sizes_of, texts_of
 from babelmill.corpus.tally import Reason, Tally
+from babelmill.suites.sought import whole_texts
 from babelmill.tokens.clean_text import CONTROL
 
 NOT_ASCII_CONTROL = bytes(byte for byte in range(256) if not re.match(CONTROL, chr(byte)) or byte > 127)
@@ -42,18 +45,44 @@ REPAIR: dict[str, Any] = {
 LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 
 
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """Says what is done with each document."""
+
+    corpus: schema.Corpus  # the section `corpus` of the configuration
+    identification: Identification | None = None  # the language to keep
+    decontamination: Decontamination | None = None  # the test sentences that no document may hold
+    budget: Budget | None = None
+
+
+def prepared(batch: pa.RecordBatch, steps: Steps) -> tuple[pa.RecordBatch, Tally]:
+    """Return the clean documents of a batch with the numbers that decide on them (`spool.py`), and their counts."""
+    corpus, tally = steps.corpus, Tally()
+    batch = clean(batch, corpus, tally, steps.identification, steps.decontamination)
+    words = [[len(text.split()) for text in column.to_pylist()] for column in texts_of(batch).values()]
+    numbers = {"bytes": sizes_of(batch), "words": np.sum(np.array(words, np.int64), 0)}
+    numbers |= zip(("key0", "key1"), keys_of(batch).T, strict=True)
+    if {PROMPT, LABELS} & {*batch.schema.names}:
+        numbers |= zip(("side0", "side1"), sides_of(batch).T, strict=True)
+    if steps.budget:
+        numbers["weight"] = steps.budget.sizes(batch)
+    if corpus.near_duplicates is not None:
+        numbers |= zip(BANDS, bands_of(compared(batch), corpus.near_duplicates).T, strict=True)
+    arrays = [pa.array(np.ascontiguousarray(column)) for column in numbers.values()]
+    return pa.RecordBatch.from_arrays([*batch.columns, *arrays], names=[*batch.schema.names, *numbers]), tally
+
+
 def clean(
     batch: pa.RecordBatch,
     corpus: schema.Corpus,
     tally: Tally,
-    boilerplate: Boilerplate | None = None,
     identification: Identification | None = None,
     decontamination: Decontamination | None = None,
 ) -> pa.RecordBatch:
     """Clean and filter a batch as the section `corpus` of the configuration says. A missing prompt becomes "".
 
-    The lines of `boilerplate` are taken out, and what is not in the language of `identification`. Documents that hold a
-    test sentence of `decontamination` are dropped.
+    Documents that are not in the language of `identification` are dropped, and those that hold a test sentence of
+    `decontamination`.
     """
     if corpus.categories:
         found = batch["category"].to_pylist()
@@ -68,18 +97,13 @@ def clean(
             batch = with_text(batch, text, name)
     if corpus.cleaners != "none":
         batch = with_text(batch, _clean_by_category(batch, corpus.cleaners, tally))
-    if boilerplate is not None:
-        batch = with_text(batch, without_boilerplate(batch["text"], boilerplate, tally))
     if identification is not None:
-        if identification.level == "line":
-            batch = _without_other_lines(batch, identification, tally)
-        else:
-            stays, notes = in_the_language(batch["text"], identification, tally)
-            batch = keep(batch, stays, "other_language", tally, notes)
+        notes = other_languages(batch["text"], identification, tally)
+        batch = keep(batch, np.array([not note for note in notes], bool), "other_language", tally, notes)
     batch = long_enough(batch, corpus, tally)
     if decontamination is not None:
-        stays, notes = without_items(batch, decontamination, tally)
-        batch = keep(batch, stays, "test_text", tally, notes)
+        notes = _held_items(batch, decontamination, tally)
+        batch = keep(batch, np.array([not note for note in notes], bool), "test_text", tally, notes)
     count_suspicious(batch, tally)
     return batch
 
@@ -115,14 +139,9 @@ def with_text(batch: pa.RecordBatch, text: pa.StringArray, name: str = "text") -
 
 def count_suspicious(batch: pa.RecordBatch, tally: Tally) -> None:
     """Count the documents of a batch that contain characters which nobody sees, and which stay."""
-    raw = [raw_of(text) for text in texts_of(batch).values()]
     for kind, character in SUSPICIOUS.items():
-        if not any(character.encode() in each for each in raw):
-            continue
-        found = [
-            pc.match_substring(text, character).to_numpy(zero_copy_only=False) for text in texts_of(batch).values()
-        ]
-        if count := int(np.any(found, axis=0).sum()):
+        found = [pc.match_substring(text, character) for text in texts_of(batch).values()]
+        if count := functools.reduce(pc.or_, found).true_count:
             tally.contains[kind] += count
 
 
@@ -176,21 +195,15 @@ def _clean_by_category(batch: pa.RecordBatch, cleaners: str, tally: Tally) -> pa
     return pa.array(cleaned, pa.string())
 
 
-def _without_other_lines(batch: pa.RecordBatch, identification: Identification, tally: Tally) -> pa.RecordBatch:
-    """Return the documents without lines in another language. Those of which nothing is left are dropped."""
-    before = batch["text"]
-    after = without_other_lines(before, identification, tally)
-    if after is before:
-        return batch
-    emptied = pc.and_(is_blank(after), pc.invert(is_blank(before)))
-    if changed := pc.sum(pc.and_not(pc.not_equal(before, after), emptied)).as_py():
-        tally.changed["other_language"] += changed
-    return keep(with_text(batch, after), pc.invert(emptied), "other_language", tally)
-
-
-def is_blank(text: pa.StringArray) -> pa.BooleanArray:
-    """Return whether each text has nothing but white space."""
-    return pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(text)), 0)
+def _held_items(batch: pa.RecordBatch, asked: Decontamination, tally: Tally) -> list[str]:
+    """Return what each document holds of test items: the suites and the words; "" if nothing."""
+    notes: list[str] = []
+    for text, size in zip(whole_texts(batch).to_pylist(), sizes_of(batch).tolist(), strict=True):
+        suites, words = asked.found_in(text)
+        notes.append(f"{', '.join(suites)}: {words}" if suites else "")
+        tally.suites.update(suites)
+        tally.with_items += size if suites else 0
+    return notes
 
 
 def raw_of(text: pa.StringArray) -> bytes:

@@ -4,17 +4,14 @@ A suite that stands in the training text makes its scores too good. What counts 
 `suites/sought.py`. The whole document goes, since what is around a test sentence often belongs to it.
 """
 
+import bisect
 import dataclasses
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.core import manifest
-from babelmill.corpus.record_batches import sizes_of
-from babelmill.corpus.tally import Tally
-from babelmill.suites.sought import Sought, sought, whole_texts
+from babelmill.suites.sought import Sought, sought
 from babelmill.suites.texts import texts_of
 
 
@@ -24,12 +21,13 @@ class Decontamination:
 
     asked: Sought  # the texts of all items
     suites: list[str]  # the names of the suites
-    ends: np.ndarray  # how many items there are up to the end of each suite, int64 [suites]
+    ends: list[int]  # how many items there are up to the end of each suite
 
-    def suites_with(self, sequence: int) -> list[str]:
-        """Return the suites that have a sequence."""
-        found = np.searchsorted(self.ends, self.asked.items_with(sequence), "right")
-        return [self.suites[i] for i in np.unique(found)]
+    def found_in(self, text: str) -> tuple[list[str], str]:
+        """Return the suites of the items that a text holds, sorted, and the first words that are in both."""
+        sequences = self.asked.found_in(text)
+        places = {bisect.bisect(self.ends, item) for item in self.asked.items_of(sequences)}
+        return sorted(self.suites[i] for i in places), self.asked.words_of(sequences[0]) if sequences else ""
 
 
 def decontamination(folders: list[Path]) -> Decontamination:
@@ -43,20 +41,4 @@ def decontamination(folders: list[Path]) -> Decontamination:
         pairs = "good" in items.column_names
         texts += zip(items["good"].to_pylist(), items["bad"].to_pylist(), strict=True) if pairs else texts_of(items)
         ends.append(len(texts))
-    return Decontamination(sought(texts), suites, np.array(ends))
-
-
-def without_items(batch: pa.RecordBatch, asked: Decontamination, tally: Tally) -> tuple[np.ndarray, list[str]]:
-    """Return which documents stay, and for each other one what it holds: the suites and the words."""
-    stays, notes = np.ones(batch.num_rows, bool), [""] * batch.num_rows
-    rows, sequences = asked.asked.found_in(whole_texts(batch))
-    stays[rows] = False
-    of_rows, firsts = np.unique(rows, return_index=True)
-    for row, mine in zip(of_rows.tolist(), np.split(sequences, firsts[1:]), strict=False):
-        mine = mine.tolist()
-        suites = sorted({suite for sequence in mine for suite in asked.suites_with(sequence)})
-        tally.suites.update(suites)
-        notes[row] = f"{', '.join(suites)}: {asked.asked.words_of(mine[0])}"
-    if len(rows):
-        tally.with_items += int(sizes_of(batch)[~stays].sum())
-    return stays, notes
+    return Decontamination(sought(texts), suites, ends)

@@ -1,32 +1,25 @@
-"""Say how the files of a corpus are read: which columns of a table (or keys of JSON objects), and as what."""
+"""Read the files of a corpus as record batches: which columns of a table (or keys of JSON objects), and as what."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from babelmill.config import schema
-from babelmill.core.files import UserError
-from babelmill.core.formats import split_name
-from babelmill.corpus.boilerplate import Boilerplate
-from babelmill.corpus.decontamination import Decontamination
-from babelmill.corpus.identification import Identification
-from babelmill.corpus.record_batches import (
-    CONTEXT,
-    LABELS,
-    METADATA,
-    ORIGIN,
-    PROMPT,
-    SCHEMA,
-    WITH_LABELS,
-    WITH_PROMPTS,
-    batch_of,
-)
-from babelmill.corpus.tally import Reason, Tally
-from babelmill.tables.columns import Asked
+from babelmill.core.escape import line
+from babelmill.core.formats import format_of
+from babelmill.corpus.record_batches import BLOCK, CONTEXT, LABELS, METADATA, ORIGIN, PROMPT, ROWS, batch_of, schema_of
+from babelmill.corpus.tally import Tally
+from babelmill.tables.rows import Asked, rows
+from babelmill.tables.text import BadRow, Form
 from babelmill.tokens.label_text import context_text, label_text
+
+log = logging.getLogger("babelmill.corpus")
+QUIET = 10  # seconds between messages of progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,82 +29,77 @@ class Reading:
     corpus: schema.Corpus  # the section `corpus` of the configuration
     # {file: column} of the files that have their own column of text
     text_columns: Mapping[Path, str] = dataclasses.field(default_factory=dict)
-    scratch: Path | None = None  # folder for temporary files; None stands for the system's
-    # what workers make of each batch of clean documents with digests; None stands for the documents themselves. It must
-    # be a function of a module, or a `functools.partial` of one.
-    view: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
-    boilerplate: Boilerplate | None = None  # the lines to take out
-    identification: Identification | None = None  # the language to keep
-    decontamination: Decontamination | None = None  # the test sentences that no document may hold
-
-    @property
-    def holds_the_lock(self) -> bool:
-        """Return whether Python itself looks at every text, so that threads would wait for each other."""
-        steps = self.corpus.repair != "none" or self.corpus.cleaners != "none" or self.identification is not None
-        return steps or self.view is not None
 
     @property
     def of_documents(self) -> pa.Schema:
         """Return the schema of the documents."""
+        labelled, prompts = self.corpus.label_columns, self.corpus.prompt_column is not None
+        return schema_of([LABELS] if labelled else [PROMPT] if prompts else [])
+
+    @property
+    def form(self) -> Form:
+        """Return how the files are written."""
+        corpus = self.corpus
+        return Form("corpus", corpus.format, corpus.document, corpus.encoding, corpus.delimiter, corpus.quoting)
+
+    def asked(self, path: Path) -> list[Asked]:
+        """Return what is read of each row of a file: text, prompt, labels, context, metadata."""
+        corpus = self.corpus
+        found = [Asked(self.text_columns.get(path, corpus.text_column), "corpus.text_column")]
+        if corpus.prompt_column is not None:
+            found.append(Asked(corpus.prompt_column, "corpus.prompt_column"))
+        found += [Asked(column, "corpus.label_columns", "value") for column in corpus.label_columns]
+        if corpus.context_column is not None:
+            found.append(Asked(corpus.context_column, "corpus.context_column", "value"))
+        return found + [Asked(name, "metadata", "anything", optional=True) for name in METADATA]
+
+    def columns(self, path: Path, found: Sequence[tuple[int, Sequence[Any]]]) -> dict[str, list[Any]]:
+        """Return rows of a file, each with its number and its cells, as the columns of documents."""
+        cells = iter(zip(*(each for _, each in found), strict=True))
+        columns: dict[str, Any] = {"text": next(cells)}
+        if self.corpus.prompt_column is not None:
+            columns[PROMPT] = next(cells)
         if self.corpus.label_columns:
-            return WITH_LABELS
-        return SCHEMA if self.corpus.prompt_column is None else WITH_PROMPTS
+            labels = [map(label_text, next(cells)) for _ in self.corpus.label_columns]
+            columns[LABELS] = [*zip(*labels, strict=True)]
+            given = self.corpus.context_column is not None
+            columns[CONTEXT] = [*map(context_text, next(cells) if given else [self.corpus.context] * len(found))]
+            unit = "row" if format_of(path, file_format=self.corpus.format)[0] == ".parquet" else "line"
+            columns[ORIGIN] = [f"{path}: {unit} {number}" for number, _ in found]
+        return columns | dict(zip(METADATA, cells, strict=True))
 
 
-class SourceFile:
-    """A file that is read; its tally says whether bad input is an error or a drop.
+def read(paths: Sequence[Path], reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of files, in order, in batches of about 1 MB.
 
-    Its name tells format and compression, unless `corpus.format` says the format.
+    A UserError says that there is no such file or column, or, unless it is skipped, that input is bad or ends early.
     """
+    waiting: dict[str, list[Any]] = {name: [] for name in reading.of_documents.names}
+    found: list[tuple[int, Sequence[Any]]] = []
+    size, before, said = 0, 0, 0.0
 
-    def __init__(self, path: Path, reading: Reading, tally: Tally):
-        self.path, self.reading, self.tally, self.corpus = path, reading, tally, reading.corpus
-        # suffix, compression: see `formats.split_name`
-        self.suffix, self.compression = split_name(path, self.corpus.format)
-        prompt, labels, context = self.corpus.prompt_column, self.corpus.label_columns, self.corpus.context_column
-        # {role: column} of the columns that must hold text. The roles are `text` and, for prompts, `prompt`.
-        self.texts = {"text": reading.text_columns.get(path, self.corpus.text_column)}
-        # each of all these columns, with the key of the configuration that names it
-        self.asked = [Asked(self.texts["text"], "corpus.text_column")]
-        if prompt is not None:
-            self.texts[PROMPT] = prompt
-            self.asked.append(Asked(prompt, "corpus.prompt_column"))
-        self.asked += [Asked(column, "corpus.label_columns", text=False) for column in labels]
-        if context is not None:
-            self.asked.append(Asked(context, "corpus.context_column", text=False))
-        # the columns that may also hold numbers: those of labels and context
-        self.values = [asked.column for asked in self.asked if not asked.text]
+    def bad(problem: BadRow) -> None:
+        tally.bad(problem, whole=not found and tally.read == before)
 
-    def read_from(self, there: Sequence[str]) -> list[Asked]:
-        """Return the columns that are read from a file with these columns: those asked for, and metadata."""
-        known = {asked.column for asked in self.asked}
-        return [*self.asked, *(Asked(n, "metadata", text=False) for n in METADATA if n in there and n not in known)]
+    def add(path: Path) -> None:
+        if found:
+            for name, values in reading.columns(path, found).items():
+                waiting[name] += values
+            tally.read += len(found)
+            found.clear()
 
-    def refuse_plain_text(self) -> None:
-        """Raise a UserError if the user asks for prompts or labels, since plain text has no columns for them."""
-        for key in ("prompt_column", "label_columns"):
-            if getattr(self.corpus, key):
-                raise UserError(f"{self.path}: plain text has no columns, so it cannot have corpus.{key}")
-
-    def bad_document(self, reason: Reason, where: str, problem: str) -> None:
-        """Report a document that cannot be read; see `Tally.bad_document`."""
-        self.tally.bad_document(reason, self.path, where, problem)
-
-    def documents(
-        self, cells: Mapping[str, list[Any]], numbers: Sequence[int], tally: Tally | None = None
-    ) -> pa.RecordBatch:
-        """Return lines of a table as documents; columns of metadata may be missing."""
-        found = {name: cells[name] for name in METADATA if name in cells}
-        found |= {role: cells[column] for role, column in self.texts.items()}
-        return batch_of(found | self.labelled(cells, "line", numbers), tally)
-
-    def labelled(self, cells: Mapping[str, list[Any]], unit: str, numbers: Sequence[int]) -> dict[str, list[Any]]:
-        """Return the additional columns of labelled text, {} if it is not labelled. `unit` is `line` or `row`."""
-        if not self.corpus.label_columns:
-            return {}
-        labels = zip(*(map(label_text, cells[name]) for name in self.corpus.label_columns), strict=True)
-        context = [context_text(self.corpus.context)] * len(numbers)
-        if self.corpus.context_column is not None:
-            context = list(map(context_text, cells[self.corpus.context_column]))
-        origin = [f"{self.path}: {unit} {number}" for number in numbers]
-        return {CONTEXT: context, LABELS: list(labels), ORIGIN: origin}
+    for place, path in enumerate(paths, 1):
+        if time.monotonic() - said > QUIET:
+            log.info("reading %s (%d of %d)", line(path), place, len(paths))
+            said = time.monotonic()
+        before = tally.read
+        for row in rows(path, reading.asked(path), reading.form, bad):
+            found.append(row)
+            size += len(row[1][0] or "")
+            if size > BLOCK or len(found) + len(waiting["text"]) >= ROWS:
+                add(path)
+                yield batch_of(waiting, tally)
+                waiting, size = {name: [] for name in waiting}, 0
+        add(path)
+    if waiting["text"]:
+        yield batch_of(waiting, tally)

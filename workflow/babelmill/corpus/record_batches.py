@@ -1,6 +1,13 @@
-"""Define the record batches in which documents go from the readers through cleaning and sampling to the writer.
+"""Define the record batches in which documents go from the readers through cleaning to the spool, and their digests.
 
-A batch holds about 1 MB of text, however large the file is.
+A batch holds about 1 MB of text, however large the file is. A digest of 128 bits stands for a document wherever
+documents are compared: two with the same BLAKE2b digest count as the same (among a billion documents, the chance that
+two different ones have the same is 1e-21).
+
+The same digest decides whether a document is for validation, and whether a sample takes it. Both depend only on the
+document itself, so adding documents moves no other document. If a document has a prompt, the digest covers prompt and
+text, but only the prompt decides its split. So all answers to a question are in the same split. If a document has
+labels, the digest covers text, context and labels, but only the text decides its split. So no text is in both splits.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -8,8 +15,10 @@ A batch holds about 1 MB of text, however large the file is.
 
 import json
 import re
-from collections.abc import Container, Iterator, Sequence
-from typing import IO, Any
+from collections.abc import Container, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -88,16 +97,6 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
     return np.stack(sizes).sum(0, dtype=np.int64)
 
 
-def joined(parts: pa.ListArray, stays: np.ndarray, between: str) -> pa.StringArray:
-    """Return texts that were cut into parts without those that do not stay; `stays`: bool [parts of all texts].
-
-    `parts` must not be a slice of a longer array, whose offsets do not begin at 0.
-    """
-    ends = np.concatenate(([0], np.cumsum(stays)))[parts.offsets.to_numpy()].astype(np.int32)
-    left = pa.ListArray.from_arrays(pa.array(ends), parts.flatten().filter(pa.array(stays)))
-    return pc.binary_join(left, between)
-
-
 def _strings(values: list[str | None]) -> pa.StringArray:
     """Return texts as an Arrow array. For strings that are not ASCII, this is four times as fast as `pa.array`.
 
@@ -115,22 +114,45 @@ def as_text(value: Any) -> str | None:
     return SURROGATE.sub("\ufffd", text)
 
 
-class Spool:
-    """Keeps batches of one schema in a temporary file, compressed, until they are read again."""
+def digests(text: pa.StringArray) -> np.ndarray:
+    """Return the digest of each document, uint64 of shape [documents, 2]. Nulls are not allowed."""
+    if not len(text):
+        return np.empty((0, 2), np.uint64)
+    _, offsets, data = text.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].tolist()
+    view = memoryview(data) if data is not None else memoryview(b"")
+    joined = b"".join([blake2b(view[a:b], digest_size=16).digest() for a, b in pairwise(bounds)])
+    return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._stream: pa.RecordBatchStreamWriter | None = None
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        if self._stream is None:
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            self._stream = pa.ipc.new_stream(self._file, batch.schema, options=options)
-        self._stream.write_batch(batch)
+def keys_of(batch: pa.RecordBatch) -> np.ndarray:
+    """Return the digest of each document, uint64 [documents, 2]. If it has only text, this is the text's digest."""
+    texts = texts_of(batch)
+    found = digests(texts["text"])
+    if LABELS in batch.schema.names:
+        labels = pa.array(map(json.dumps, batch[LABELS].to_pylist()), pa.string())
+        return _joined(found, digests(texts[CONTEXT]), digests(labels))
+    if PROMPT not in texts:
+        return found
+    return np.where(has_prompt(batch)[:, None], _joined(digests(texts[PROMPT]), found), found)
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield all batches, in order. Afterwards no more can be added."""
-        if self._stream is not None:
-            self._stream.close()
-            self._file.seek(0)
-            yield from pa.ipc.open_stream(self._file)
+
+def _joined(*parts: np.ndarray) -> np.ndarray:
+    """Combine the digests of the documents' parts, each [documents, 2], to one digest per document."""
+    whole = np.concatenate(parts, 1)
+    joined = b"".join([blake2b(row.tobytes(), digest_size=16).digest() for row in whole])
+    return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
+
+
+def sides_of(batch: pa.RecordBatch) -> np.ndarray:
+    """Return the digests that decide on the split of the documents of a batch, which has digests."""
+    if LABELS in batch.schema.names:
+        return digests(batch["text"])
+    if PROMPT not in batch.schema.names:
+        return keys_of(batch)
+    return np.where(has_prompt(batch)[:, None], digests(batch[PROMPT]), keys_of(batch))
+
+
+def has_prompt(batch: pa.RecordBatch) -> np.ndarray:
+    """Return bool [documents]: whether the prompt of each document is not empty."""
+    return pc.not_equal(batch[PROMPT], "").to_numpy(zero_copy_only=False)

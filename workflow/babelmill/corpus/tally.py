@@ -15,6 +15,7 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.corpus.examples import Examples
+from babelmill.tables.text import BadRow
 
 log = logging.getLogger(__name__)
 SHOWN = 5  # warnings per kind and file that are logged
@@ -31,7 +32,6 @@ Reason = Literal[
     "in_validation",
     "near_duplicate",
     "near_validation",
-    "near_paragraph",
     "test_text",
 ]
 
@@ -47,7 +47,6 @@ DROPPED: dict[Reason, str] = {
     "in_validation": "also in corpus.validation_files",
     "near_duplicate": "nearly the same as an earlier one (corpus.near_duplicates)",
     "near_validation": "nearly the same as one of corpus.validation_files (corpus.near_duplicates)",
-    "near_paragraph": "made of nothing but paragraphs that stand in earlier ones (corpus.near_duplicate_paragraphs)",
     "test_text": "with a test sentence (corpus.decontaminate)",
     "undecodable": "not decodable (corpus.on_error)",
     "malformed": "malformed (corpus.on_error)",
@@ -66,9 +65,6 @@ CHANGED = {
     "punctuation": "got plain quotes, dashes and ellipses (corpus.cleaners)",
     "spaces": "lost repeated spaces (corpus.cleaners)",
     "blank_lines": "lost blank lines (corpus.cleaners)",
-    "other_language": "lost lines in another language (corpus.language_filter)",
-    "near_paragraph": "lost paragraphs that stand in earlier documents (corpus.near_duplicate_paragraphs)",
-    "boilerplate": "lost lines that stand in many documents (corpus.boilerplate)",
     "lone_surrogates": "got U+FFFD in place of half a surrogate pair, which is no character",
 }
 CONTAINED = {
@@ -91,14 +87,12 @@ class Tally:
     dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)  # {reason: number of documents dropped}
     # {kind of cleaning: number of documents changed}
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
-    # {language: number of documents or lines in it} of those that `corpus.language_filter` dropped
+    # {language: number of documents in it} of those that `corpus.language_filter` dropped
     languages: Counter[str] = dataclasses.field(default_factory=Counter)
     # {suite: number of documents that hold one of its items} of those that `corpus.decontaminate` dropped
     suites: Counter[str] = dataclasses.field(default_factory=Counter)
     with_items: int = 0  # the bytes of these documents
     across_splits: int = 0  # number of near duplicates whose earlier copy is in the other split
-    # {step: number of lines that it took out of documents}
-    lines: Counter[str] = dataclasses.field(default_factory=Counter)
     examples: Examples = dataclasses.field(default_factory=Examples)  # examples of what steps dropped or changed
     # {kind of suspicious characters: number of documents that are kept with them}
     contains: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -107,63 +101,35 @@ class Tally:
     left_out: set[str] = dataclasses.field(default_factory=set)  # those of these files of which nothing was read
     # the categories of the documents, if the configuration selects some
     categories: set[str] = dataclasses.field(default_factory=set)
-    # in a part of another tally, the warnings, each with its file and kind; otherwise None
-    held: list[tuple[tuple[Path, str], str]] | None = None
     _shown: Counter[tuple[Path, str]] = dataclasses.field(default_factory=Counter)
 
-    def take(self) -> "Tally":
-        """Return the counts since the last call as a separate part, and start again."""
-        taken = Tally(self.on_error, held=[])
-        self.__dict__, taken.__dict__ = taken.__dict__, self.__dict__
-        return taken
-
     def merge(self, part: "Tally") -> None:
-        """Add the counts of a part, and log its warnings. Parts come in the order of the documents."""
-        self.read += part.read
-        self.dropped.update(part.dropped)
-        self.changed.update(part.changed)
-        self.languages.update(part.languages)
-        self.suites.update(part.suites)
+        """Add the counts of a part. Parts come in the order of the documents."""
+        for mine, others in (
+            (self.dropped, part.dropped),
+            (self.changed, part.changed),
+            (self.languages, part.languages),
+            (self.suites, part.suites),
+            (self.contains, part.contains),
+        ):
+            mine.update(others)
         self.with_items += part.with_items
-        self.across_splits += part.across_splits
-        self.lines.update(part.lines)
         self.examples.merge(part.examples)
-        self.contains.update(part.contains)
-        self.damaged_files.update(part.damaged_files)
-        self.left_out |= part.left_out
-        self.categories.update(part.categories)
-        for place, message in part.held or ():
-            self.warn(place, message)
+        self.categories |= part.categories
 
-    def warn(self, place: tuple[Path, str], message: str) -> None:
-        """Log a warning. Of each kind and file (`place`), only the first ones are shown."""
-        self._shown[place] += 1
-        if self._shown[place] > SHOWN:
-            return
-        if self.held is None:
-            log.warning("%s", message)
+    def bad(self, problem: BadRow, whole: bool) -> None:
+        """Report a row, or the rest of a file (`whole`: all of it), that cannot be read: raise an error, or count it."""
+        if self.on_error == "stop":
+            raise UserError(f"{problem}; correct it, or set corpus.on_error: skip to skip it") from None
+        if problem.reason != "damaged":
+            self.read += 1
+            self.dropped[problem.reason] += 1
         else:
-            self.held.append((place, message))
-
-    def bad_document(self, reason: Reason, path: Path, where: str, problem: str) -> None:
-        """Report a document that cannot be read: raise a UserError with file and place, or count it as dropped."""
-        if self.on_error == "stop":
-            raise UserError(f"{path}: {where}: {problem}; correct it, or set corpus.on_error: skip to skip it")
-        self.read += 1
-        self.dropped[reason] += 1
-        self.warn((path, reason), f"{path}: {where}: {problem}; skipped")
-
-    def bad_file(self, path: Path, problem: str, whole: bool = False) -> None:
-        """Report a file that cannot be read to its end, or at all (`whole`): raise a UserError, or note it."""
-        if self.on_error == "stop":
-            use = "leave the file out" if whole else "use its readable part"
-            replace = "" if problem.endswith("replace the file") else " replace the file,"
-            raise UserError(f"{path}: {problem};{replace} or set corpus.on_error: skip to {use}")
-        self.damaged_files[str(path)] = problem
-        if whole:
-            self.left_out.add(str(path))
-        left = "the file is left out" if whole else "the rest of the file is not used"
-        self.warn((path, "damaged"), f"{path}: {problem}; {left}")
+            self.damaged_files[str(problem.path)] = problem.why
+            self.left_out |= {str(problem.path)} if whole else set()
+        self._shown[(problem.path, problem.reason)] += 1
+        if self._shown[(problem.path, problem.reason)] <= SHOWN:
+            log.warning("%s; %s", problem, "skipped" if problem.where else "the rest of the file is not used")
 
     def remarks(self, paths: list[Path]) -> Iterator[str]:
         """Yield what the user must know about the text read from `paths`: what was dropped, changed and lost."""

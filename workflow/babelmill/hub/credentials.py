@@ -1,28 +1,26 @@
-"""Read the token for the Hugging Face Hub, only from the environment: it is in no file, log or argument.
+"""Read the token for the Hugging Face Hub: from the environment or `hf auth login`, never from a file of the workflow.
 
-The rule reads the token before any job runs, and the stage reads it again, so this module imports nothing heavy.
+The rule reads the token before any job runs, and the stage reads it again.
 """
 
-import os
 import re
 
 from babelmill.core.files import UserError
 
 
 def hub_token() -> str:
-    """Return the content of HF_TOKEN; raise a UserError if it cannot be used to publish now.
+    """Return the token; raise a UserError, which contains no part of it, if it cannot be used to publish now."""
+    from huggingface_hub import constants, get_token  # only who publishes waits for this import
 
-    No message contains any part of the token.
-    """
-    token = os.environ.get("HF_TOKEN", "").strip()
+    token = get_token()
     if not token:
         raise UserError(
-            "publishing needs a token of the Hugging Face Hub: make a token with write"
-            " access at https://huggingface.co/settings/tokens and set it as the environment variable HF_TOKEN"
+            "publishing needs a token of the Hugging Face Hub: make a token with write access at"
+            " https://huggingface.co/settings/tokens, and set it as the environment variable HF_TOKEN or run"
+            " `hf auth login`"
         )
     if not re.fullmatch(r"[!-~]+", token):  # otherwise the HTTP client's error message would contain the token
         raise UserError("HF_TOKEN contains white space or characters that a token cannot have; copy the token again")
-    offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
-    if offline.upper() in ("1", "ON", "YES", "TRUE"):  # the values that huggingface_hub accepts
+    if constants.is_offline_mode():
         raise UserError("publishing needs the network, but HF_HUB_OFFLINE is set; set HF_HUB_OFFLINE=0")
     return token

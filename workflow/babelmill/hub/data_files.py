@@ -9,7 +9,6 @@ import fnmatch
 import hashlib
 import logging
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,13 +22,12 @@ from babelmill.core.yaml_file import front_matter
 # at all (requirements.txt).
 PREFERRED = (".parquet", ".jsonl", ".csv", ".tsv", ".txt", ".json")
 NO_DATA = {"dataset_infos.json", "dataset_info.json", "state.json", "config.json", "manifest.json"}
-BY_WORDS = ""  # used instead of a split's name: words in the paths tell the splits of these files
 # `datasets` recognises a split by a word in the path that has no letter or digit directly before or after it.
 VALIDATION = re.compile(r"(?<![a-z0-9])(validation|valid|val|dev)(?![a-z0-9])", re.IGNORECASE)
 TEST = re.compile(r"(?<![a-z0-9])(test|testing|eval|evaluation)(?![a-z0-9])", re.IGNORECASE)
 TRAIN = re.compile(r"(?<![a-z0-9])(train|training)(?![a-z0-9])", re.IGNORECASE)
-# A part of a split for training, which its name begins with: `train`, or another one such as `train_gen`.
-SHARD = re.compile(r"(?:^|/)(train(?:ing)?(?![a-z0-9])[^/]*?)-\d{5}-of-\d{5}[^/]*$", re.IGNORECASE)
+# A part of another split than `train`, such as train_gen-00000-of-00003.
+OTHER = re.compile(r"(?:^|/)train(?:ing)?[^a-z0-9/][^/]*?-\d{5}-of-\d{5}[^/]*$", re.IGNORECASE)
 SPLITS = ("train", "validation")
 MAGIC = re.compile(r"[*?[]")
 
@@ -51,13 +49,12 @@ class DataFiles:
 def configurations(card: Path | None, where: str) -> dict[str, dict[str, list[str]]]:
     """Return what a dataset's card declares: {configuration: {split: globs}}, which is empty without a card.
 
-    Globs without a split belong to `train`. A card that cannot be read declares nothing, which a warning says. An entry
-    that cannot be read is a configuration without files; one without a name is ignored.
+    A configuration without a list of files has the globs of the split "", whose files tell their splits by words. A
+    card that cannot be read declares nothing, which a warning says; an entry that cannot be read has no files.
     """
     try:
         # All is text: the configurations `no`, `010` and `1.10` have these names, and are not False, 8 and 1.1.
-        front = front_matter(card, f"{where}: README.md", as_text=True) if card else {}
-        declared = front.get("configs")
+        declared = front_matter(card, f"{where}: README.md", as_text=True).get("configs") if card else None
     except UserError as error:
         log.warning("%s; its configurations are not known, and names of files tell the splits", error)
         return {}
@@ -67,17 +64,18 @@ def configurations(card: Path | None, where: str) -> dict[str, dict[str, list[st
 
 def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
     """Return the globs of a configuration by split, each under `data_dir`; {} if the entry cannot be read."""
-    files, folder = entry.get("data_files", {BY_WORDS: "**"}), entry.get("data_dir", "")
-    files, folder = (None if files in ("null", "~") else files), ("" if folder in ("null", "~") else folder)
-    pairs: list[tuple[Any, Any]] = list(files.items()) if isinstance(files, dict) else [("train", files)]
-    if isinstance(files, list) and files and isinstance(files[0], dict):
-        pairs = [(item.get("split"), item.get("path")) if isinstance(item, dict) else (None, None) for item in files]
+    folder = PurePosixPath(str(entry.get("data_dir", "")))
+    files = entry.get("data_files", {"": "**"})
+    if isinstance(files, list) and files and all(isinstance(item, dict) for item in files):
+        pairs = [(item.get("split"), item.get("path")) for item in files]
+    else:
+        pairs = list(files.items()) if isinstance(files, dict) else [("train", files)]
     globs: dict[str, list[str]] = {}
     for split, given in pairs:
-        paths: list[Any] = given if isinstance(given, list) else [given]
-        if not all(isinstance(each, str) for each in (split, folder, *paths)):
+        paths = given if isinstance(given, list) else [given]
+        if not all(isinstance(each, str) and each not in ("null", "~") for each in (split, *paths)):
             return {}
-        globs.setdefault(split, []).extend(f"{folder}/{path}" if folder else str(path) for path in paths)
+        globs.setdefault(split, []).extend(str(folder / path) for path in paths)
     return globs
 
 
@@ -98,9 +96,9 @@ def matches(path: str, pattern: str) -> bool:
     return len(names) in fitting
 
 
-def matching(names: Iterable[str], globs: list[str]) -> list[str]:
+def matching(names: list[str], globs: list[str]) -> list[str]:
     """Return the names that one of the globs matches, in their order."""
-    exact = {"/".join(PurePosixPath(glob).parts) for glob in globs if not MAGIC.search(glob)}
+    exact = {str(PurePosixPath(glob)) for glob in globs if not MAGIC.search(glob)}
     patterns = [glob for glob in dict.fromkeys(globs) if MAGIC.search(glob)]
     return [name for name in names if name in exact or any(matches(name, pattern) for pattern in patterns)]
 
@@ -113,7 +111,6 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
     user names files, those for validation are enough: other text may be trained on.
     """
     declared, config, globs = configurations(card, where), part.get("config"), part.get("files")
-    format = part.get("format") if globs else None  # without globs, a README would be data, too
     if config and config not in declared:
         known = f"there are {some(declared)}" if declared else "its card declares none; name files instead"
         raise UserError(f"{where} has no configuration {config!r}; {known}")
@@ -124,102 +121,46 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
         )
     if not config and len(declared) == 1 and any(declared.values()):
         config = next(iter(declared))  # the only one, which tells what is text for training ...
-        if globs and _training_split(declared[config]) is None:
+        if globs and not declared[config].keys() & {"", "train"}:
             config = None  # ... except to a user who names files of a dataset without a split for training
-    splits = declared[config] if config else None
-    if globs and (splits is None or BY_WORDS in splits):
-        found = chosen_by_words(matching(names, (splits or {BY_WORDS: ["**"]})[BY_WORDS]), globs, format)
-    elif splits is not None:
-        found = _of_configuration(matching(names, globs) if globs else names, splits, format)
+    splits = declared[config] if config else {"": ["**"]}
+    asked = matching(names, globs) if globs else sorted(names)
+    format = part.get("format") if globs else None  # without globs, a README would be data, too
+    data = [name for name in asked if split_name(name, format)[0] in FORMATS and Path(name).name not in NO_DATA]
+    if "" not in splits:
+        held_out = [glob for split, globs in splits.items() if VALIDATION.fullmatch(split) for glob in globs]
+        found = DataFiles(matching(data, splits.get("train", [])), matching(data, held_out))
     else:
-        found = chosen_by_words(names, None, format)
+        # Words tell the splits; with the user's globs, among the files of one glob, which may have any format.
+        data = matching(data, splits[""])
+        each = [_told_apart(matching(data, [glob])) for glob in globs] if globs else [_told_apart(data)]
+        found = DataFiles(*(sorted({name for one in each for name in getattr(one, split)}) for split in SPLITS))
+        if not globs:
+            train = [name for name in found.train if not OTHER.search(name)]
+            kinds = {split_name(name)[0] for name in train}
+            kind = next((kind for kind in PREFERRED if kind in kinds), None)
+            found = DataFiles(*([n for n in names if split_name(n)[0] == kind] for names in (train, found.validation)))
     if not found.train and not (globs and found.validation):
-        raise UserError(_nothing(matching(names, globs) if globs else names, part | {"config": config}, where, splits))
+        remedy = (
+            f"name files in corpus.hub, for instance [{{repository: {part['repository']}, files: [data/*.parquet]}}]"
+        )
+        if not splits.keys() & {"", "train"}:
+            has = f"has no split `train`; it has {some(splits) or 'none'}"
+            raise UserError(f"{where}: its configuration {line(config, 100)} {has}; {remedy}")
+        named = f" in files: {some(globs)}" if globs else ""
+        kinds = f"a supported format ({', '.join(PREFERRED)}; test splits do not count)"
+        raise UserError(
+            f"{where} has no training data{named} in {kinds}; it contains {some(sorted(names)) or 'no file'}; {remedy}"
+        )
     return found
 
 
-def _training_split(splits: dict[str, list[str]]) -> str | None:
-    """Return the split for training: `train`, or the only one whose name begins with this word; None without one."""
-    begun = [split for split in splits if re.match(r"train(ing)?(?![a-z0-9])", split, re.IGNORECASE)]
-    for name in (BY_WORDS, "train"):
-        if name in splits:
-            return name
-    return begun[0] if len(begun) == 1 else None
-
-
-def _of_configuration(names: list[str], splits: dict[str, list[str]], format: str | None) -> DataFiles:
-    """Return the readable files of a configuration's splits."""
-    if (training := _training_split(splits)) is None:
-        return DataFiles([], [])
-    if training == BY_WORDS:
-        return _by_words(matching(names, splits[BY_WORDS]), format)
-    held_out = [glob for split, globs in splits.items() if VALIDATION.fullmatch(split) for glob in globs]
-    data = [name for name in sorted(names) if _may_be_data(name, format)]
-    return DataFiles(matching(data, splits[training]), matching(data, held_out))
-
-
-def _may_be_data(name: str, format: str | None) -> bool:
-    return split_name(name, format)[0] in FORMATS and PurePosixPath(name).name not in NO_DATA
-
-
-def _by_words(names: list[str], format: str | None) -> DataFiles:
-    """Return the readable files without test splits, of the preferred format; none if several splits are for training.
-
-    Where files have the word `train`, only they are training text. If they are parts of several splits, such as
-    `train-00000-of-00003` and `train_gen-00000-of-00003`, only the split `train` is.
-    """
-    found = _told_apart(names, format)
-    split, train = _splits_for_training(found.train), found.train
-    if len(set(split.values())) > 1:
-        train = [name for name in train if split.get(name) == "train"]
-    for kind in PREFERRED:
-        if chosen := [name for name in train if split_name(name, format)[0] == kind]:
-            return DataFiles(chosen, [name for name in found.validation if split_name(name, format)[0] == kind])
-    return DataFiles([], [])
-
-
-def _told_apart(names: list[str], format: str | None) -> DataFiles:
-    """Return the readable files without test splits. Where files have the word `train`, all others are left out."""
-    data = [name for name in sorted(names) if _may_be_data(name, format) and not TEST.search(name)]
-    validation = [name for name in data if VALIDATION.search(name)]
+def _told_apart(names: list[str]) -> DataFiles:
+    """Return the files without test splits. Where files have the word `train`, only they are training text."""
+    data = [name for name in sorted(names) if not TEST.search(name)]
     train = [name for name in data if not VALIDATION.search(name)]
-    return DataFiles([name for name in train if TRAIN.search(name)] or train, validation)
-
-
-def _splits_for_training(names: list[str]) -> dict[str, str]:
-    """Return {name: split} of the files that are numbered parts of a split for training."""
-    return {name: found[1].lower() for name in names if (found := SHARD.search(name))}
-
-
-def chosen_by_words(names: list[str], globs: list[str] | None, format: str | None) -> DataFiles:
-    """Return the files that words in their names choose.
-
-    With the user's globs, these are files of any format, and words tell the splits among those of one glob.
-    """
-    if not globs:
-        return _by_words(names, format)
-    each = [_told_apart(matching(names, [glob]), format) for glob in globs]
-    return DataFiles(*(sorted({name for one in each for name in getattr(one, split)}) for split in SPLITS))
-
-
-def _nothing(names: list[str], part: dict[str, Any], where: str, splits: dict[str, list[str]] | None) -> str:
-    """Return the error message for a repository without a file for training."""
-    example = f"[{{repository: {part['repository']}, files: [data/*.parquet]}}]"
-    if splits is not None and _training_split(splits) is None:
-        return (
-            f"{where}: its configuration {line(part['config'], 100)} has no split `train`; it has"
-            f" {some(splits) or 'none'}; name the files to train on in corpus.hub, for instance {example}"
-        )
-    if len(several := sorted(set(_splits_for_training(_told_apart(names, None).train).values()))) > 1:
-        return (
-            f"{where} has several splits for training, {some(several)}: name the files of one in corpus.hub, {example}"
-        )
-    known = ", ".join(f"{kind}[.gz|.zst]" for kind in PREFERRED)
-    asked = f" that corpus.hub asks for (files: {some(part['files'])})" if part.get("files") else ""
-    return (
-        f"{where} has no training data{asked} in a supported format ({known}; test splits do not count); it contains"
-        f" {some(sorted(names)) or 'no such file'}"
-    )
+    train = [name for name in train if TRAIN.search(name)] or train
+    return DataFiles(train, [name for name in data if VALIDATION.search(name)])
 
 
 def in_order(names: list[str]) -> list[str]:

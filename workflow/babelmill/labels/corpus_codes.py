@@ -13,7 +13,7 @@ from babelmill.config import schema
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.labels.codes import NO_CODE, SYSTEMS, written
-from babelmill.text_files.whole import read_text
+from babelmill.tables.text import read_text
 from babelmill.tokens.label_text import NO_LABEL, stripped, without_fraction
 from babelmill.tokens.shard_file import Labels
 
@@ -57,8 +57,6 @@ def code_list(path: str | Path) -> dict[str, str]:
 def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each line with their number, without what cannot be seen around them."""
     text = read_text(Path(path))
-    if "\r" in text and "\n" not in text:
-        raise UserError(f"{path}: its lines end with CR alone, as on old Macs; `tr '\\r' '\\n'` turns them into LF")
     # `splitlines` would cut names at U+2028 and form feeds.
     lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if stripped(line)]
     delimiters = {match[1]: i for i, line in reversed(lines) if (match := DELIMITER.match(line))}

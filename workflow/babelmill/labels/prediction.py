@@ -16,8 +16,7 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.labels.predictor import Pair, Predictor, Wanted, batches
 from babelmill.labels.windows import WINDOW, Windows, write_table
-from babelmill.tables import columns as of_table
-from babelmill.tables.table import Table
+from babelmill.tables.rows import Asked, Table
 from babelmill.tokens.clean_text import Cleaning
 from babelmill.tokens.label_text import context_text
 
@@ -38,10 +37,10 @@ class TextColumns:
     context: str | None = None
     one_context: str = ""  # the context of all rows, if no column holds it
 
-    def columns(self, text: str, context: str) -> list[of_table.Asked]:
+    def columns(self, text: str, context: str) -> list[Asked]:
         """Return the columns as the table checks them; `text` and `context` say what names them, for errors."""
-        named = [] if self.context is None else [of_table.Asked(self.context, context, text=False)]
-        return [of_table.Asked(self.text, text), *named]
+        named = [] if self.context is None else [Asked(self.context, context, "value")]
+        return [Asked(self.text, text), *named]
 
 
 class LatestTexts(dict[bytes, tuple[str, ...]]):

@@ -9,9 +9,7 @@ languages of the model, a few megabytes at a time. (The text of a model that thi
 
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
+from babelmill.core.worker_pool import in_order
 from babelmill.evaluation.suite_scores import headline_method
 from babelmill.stages import ScoreStage
 from babelmill.suites.kinds import KINDS, OfSentences
@@ -32,6 +31,7 @@ from babelmill.suites.sought import TEXTS, Sought, sought, whole_texts
 log = logging.getLogger("babelmill.score")
 SPLIT = "train.parquet"
 BYTES = 4 << 20  # of text that is looked through at a time
+WORTH_IT = 16 << 20  # bytes of a file; to look through less is faster than to start workers
 MOST = 20e9  # bytes of a language's text that are looked through: about an hour of one thread
 EXAMPLES = 50
 
@@ -54,10 +54,10 @@ def overlap(
         return about
     log.info("looking for %s in the training text of %s", plural(len(scored), kind.item), ", ".join(there))
     asked = sought(kind.texts(scored))
-    seen = np.zeros(asked.count, bool)
+    seen = set[int]()
     for code in there:
         about["looked_in"][code] = look(corpora[code] / SPLIT, asked, seen, threads)
-    found = asked.items_of(np.flatnonzero(seen))
+    found = asked.items_of(seen)
     languages = np.array(scored["language"].to_pylist(), object)
     method = headline_method(scores)
     left = scored.filter(pa.array(~np.isin(np.arange(len(scored)), found)))
@@ -74,10 +74,10 @@ def overlap(
     about["method"] = method
     if measure := kind.measure(scored):
         about["measure"] = measure
-    about["rows"] = found.tolist()
+    about["rows"] = found
     about["examples"] = [
         {"row": row, "language": languages[row], "words": asked.words_of(asked.first_of(row, seen))}
-        for row in found[:EXAMPLES].tolist()
+        for row in found[:EXAMPLES]
     ]
     return about
 
@@ -94,22 +94,24 @@ def lost(folder: Path) -> str | None:
     return None
 
 
-def look(path: Path, asked: Sought, seen: np.ndarray, threads: int) -> dict[str, int]:
-    """Mark in `seen` which sequences stand in the documents of a Parquet file. Return how much text it holds."""
+def look(path: Path, asked: Sought, seen: set[int], threads: int) -> dict[str, int]:
+    """Add to `seen` which sequences stand in the documents of a Parquet file. Return how much text it holds."""
     size = documents = 0
-    waiting: deque[Future[tuple[np.ndarray, np.ndarray]]] = deque()
-
-    total = pq.read_metadata(path).num_rows
-    with ThreadPoolExecutor(threads) as pool, contextlib.closing(Bar(total)) as bar:
-        for text in texts_of(path):
-            size, documents = size + pc.sum(pc.binary_length(text)).as_py(), documents + len(text)
+    with pq.ParquetFile(path) as parquet:
+        total = parquet.metadata.num_rows
+    work = in_order(in_texts, texts_of(path), asked, threads if path.stat().st_size > WORTH_IT else 1)
+    with contextlib.closing(work), contextlib.closing(Bar(total)) as bar:
+        for found, of_batch, bytes_of_batch in work:
+            seen |= found
+            documents, size = documents + of_batch, size + bytes_of_batch
             bar.show(documents, f"looking in the training text: {documents:,}/{total:,} documents")
-            waiting.append(pool.submit(asked.found_in, text))
-            if len(waiting) > 2 * threads:
-                seen[waiting.popleft().result()[1]] = True
-        for each in waiting:
-            seen[each.result()[1]] = True
     return {"documents": documents, "bytes": size}
+
+
+def in_texts(text: pa.StringArray, asked: Sought) -> tuple[set[int], int, int]:
+    """Return which sequences stand in texts, the number of the texts, and their bytes."""
+    found = {sequence for each in text.to_pylist() for sequence in asked.found_in(each)}
+    return found, len(text), pc.sum(pc.binary_length(text)).as_py()
 
 
 def texts_of(path: Path) -> Iterator[pa.StringArray]:

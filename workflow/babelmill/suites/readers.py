@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.json as pj
+import pyarrow.parquet as pq
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
@@ -23,10 +24,8 @@ from babelmill.core.words import plural
 from babelmill.stages import SuiteStage
 from babelmill.suites.texts import texts_of
 from babelmill.suites.word_files import read_acquisition, read_reading_times
-from babelmill.tables.columns import Asked
-from babelmill.tables.parquet_file import opened, seekable
-from babelmill.tables.table import Row, rows_of
-from babelmill.text_files.opening import open_file
+from babelmill.tables.rows import Asked, TextRow, text_rows
+from babelmill.tables.text import Form, opened
 
 log = logging.getLogger("babelmill.suite")
 
@@ -40,10 +39,10 @@ class Reader:
     table = "items.parquet"  # the name of the file for the items
     items = "items"  # what the items are called, in messages
 
-    def read(self, settings: SuiteStage, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+    def read(self, settings: SuiteStage, paths: Sequence[Path]) -> pa.Table:
         """Return the items of files (.csv, .tsv, .jsonl or .parquet, plain or compressed), in order.
 
-        `scratch` is the folder for unpacked copies. If the files have no phenomenon, it is "all"; if they have no
+        If the files have no phenomenon, it is "all"; if they have no
         paradigm, it is the phenomenon. A UserError says that a column is missing, an item is not as its kind needs it,
         or there is no item.
         """
@@ -62,15 +61,15 @@ class Pairs(Reader):
     items = "pairs"
     schema = pa.schema([(name, pa.string()) for name in ("good", "bad", *GROUPS)])
 
-    def read(self, settings: SuiteStage, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+    def read(self, settings: SuiteStage, paths: Sequence[Path]) -> pa.Table:
         """Return the pairs; see `Reader.read`."""
         named = {key: settings.columns[key] for key in self.schema.names if settings.columns.get(key)}
         sentences = ("good", "bad")
         section = f"suites.{settings.suite}"
         of_columns = [(key, name) for key, name in named.items() if name != THE_FILE]
-        asked = [Asked(name, f"{section}.{key}", key in sentences, key not in sentences) for key, name in of_columns]
+        asked = [Asked(name, f"{section}.{key}", "text" if key in sentences else "value") for key, name in of_columns]
         rows = []
-        for row in rows_of(paths, asked, settings.columns, section, scratch, settings.columns.get("quoting", "format")):
+        for row in text_rows(paths, asked, Form.of(section, settings.columns)):
             item = {key: row.file if name == THE_FILE else row.cells[name] for key, name in named.items()}
             for key in sentences:
                 if not item[key].strip():
@@ -103,7 +102,7 @@ class Choices(Reader):
         ]
     )
 
-    def read(self, settings: SuiteStage, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+    def read(self, settings: SuiteStage, paths: Sequence[Path]) -> pa.Table:
         """Return the items; see `Reader.read`. `id` is the paradigm and a number, counted from 0 in each paradigm.
 
         `harness_id` is what lm-evaluation-harness calls the item, if the suite asks for it.
@@ -116,13 +115,12 @@ class Choices(Reader):
         for key in (*GROUPS, "right", "ratio"):
             if isinstance(value := named.get(key), str) and "{" not in value:
                 columns[value] = key
-        asked = [Asked(column, f"{section}.{key}", False, True) for column, key in columns.items()]
-        lists = [Asked(column_of(how["options"]), f"{section}.options")] if isinstance(how["options"], str) else []
+        asked = [Asked(column, f"{section}.{key}", "value") for column, key in columns.items()]
+        if isinstance(how["options"], str):
+            asked.append(Asked(column_of(how["options"]), f"{section}.options", "anything"))
         rows, counts, drop = [], Counter[str](), how.get("drop", "")
-        ids = harness_ids(paths, scratch) if how.get("harness_ids") else None
-        for row in rows_of(
-            paths, asked, settings.columns, section, scratch, settings.columns.get("quoting", "format"), lists
-        ):
+        ids = harness_ids(paths) if how.get("harness_ids") else None
+        for row in text_rows(paths, asked, Form.of(section, settings.columns)):
             options = options_of(row, how["options"])
             harness_id = next(ids) if ids else ""
             if drop and any(drop in option for option in options):
@@ -163,7 +161,7 @@ class ReadingTimes(Reader):
 
     items = "words"
 
-    def read(self, settings: SuiteStage, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+    def read(self, settings: SuiteStage, paths: Sequence[Path]) -> pa.Table:
         """Return the words; see `Reader.read` and `read_reading_times`."""
         (path,) = files_of_words(settings, paths, [".csv"])
         return read_reading_times(path)
@@ -177,7 +175,7 @@ class Acquisition(Reader):
 
     items = "contexts"
 
-    def read(self, settings: SuiteStage, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+    def read(self, settings: SuiteStage, paths: Sequence[Path]) -> pa.Table:
         """Return the contexts; see `Reader.read` and `read_acquisition`. Say which words are unknown for children."""
         contexts, human = files_of_words(settings, paths, [".json", ".csv"])
         table, missing = read_acquisition(contexts, human)
@@ -221,20 +219,20 @@ READERS: dict[str, Reader] = {
 }
 
 
-def harness_ids(paths: Sequence[Path], scratch: Path | None) -> Iterator[str]:
+def harness_ids(paths: Sequence[Path]) -> Iterator[str]:
     """Yield what lm-evaluation-harness calls each row of files in its logs: "{doc_id}:{doc_hash}".
 
     That is the number of the row, counted from 0 over all files, and a digest of all its columns. Their types are those
     that Arrow finds, as in the library `datasets`, through which the harness reads files. So a whole number is written
     as 1.0 if the column has fractions in other rows, and a missing key as null.
     """
-    documents = (document for path in paths for document in documents_of(path, scratch))
+    documents = (document for path in paths for document in documents_of(path))
     for number, document in enumerate(documents):
         text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
         yield f"{number}:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def documents_of(path: Path, scratch: Path | None) -> list[dict[str, Any]]:
+def documents_of(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file with all of their columns."""
     suffix, compression = split_name(path)
     if suffix not in (".jsonl", ".json", ".parquet"):
@@ -242,8 +240,8 @@ def documents_of(path: Path, scratch: Path | None) -> list[dict[str, Any]]:
             f"{escape.line(path)}: `harness_ids` needs .jsonl or .parquet files: columns of {suffix} have no types"
         )
     if suffix == ".parquet":
-        with open_file(path, suffix, compression) as stream, seekable(stream, scratch) as source:
-            return opened(path, source, []).read(use_threads=False).to_pylist()
+        with opened(path, compression) as stream:
+            return pq.ParquetFile(pa.BufferReader(stream.read())).read(use_threads=False).to_pylist()
     try:
         return pj.read_json(path, pj.ReadOptions(use_threads=False)).to_pylist()
     except pa.ArrowInvalid as error:
@@ -255,7 +253,7 @@ def as_list(templates: str | list[str]) -> list[str]:
     return [templates] if isinstance(templates, str) else templates
 
 
-def of_row(row: Row, named: str) -> str:
+def of_row(row: TextRow, named: str) -> str:
     """Return what a template or the name of a column stands for in a row."""
     return row.filled(named) if "{" in named else row.cells[named]
 
@@ -271,7 +269,7 @@ def column_of(named: str) -> str:
     return columns_of(named)[0] if "{" in named else named
 
 
-def options_of(row: Row, named: str | list[str]) -> list[str]:
+def options_of(row: TextRow, named: str | list[str]) -> list[str]:
     """Return the options of a row: filled templates, or the list that a column holds (or texts with tabs between)."""
     if isinstance(named, list):
         options = [row.filled(template) for template in named]
@@ -303,7 +301,7 @@ def list_of(cell: str) -> list[str]:
     return cell.split("\t")
 
 
-def right_of(row: Row, named: str | int, count: int) -> int:
+def right_of(row: TextRow, named: str | int, count: int) -> int:
     """Return the number of the right option."""
     value = row.cells[named] if isinstance(named, str) else str(named)
     if value.isdecimal() and int(value) < count:
@@ -314,7 +312,7 @@ def right_of(row: Row, named: str | int, count: int) -> int:
     )
 
 
-def number_of(row: Row, column: str) -> float:
+def number_of(row: TextRow, column: str) -> float:
     """Return the number in a column."""
     try:
         value = float(row.cells[column])

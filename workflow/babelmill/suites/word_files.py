@@ -3,6 +3,7 @@
 They are read as the challenge reads them, with pandas: there, an empty cell and "None" are the same.
 """
 
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ import pyarrow as pa
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
+from babelmill.tables.rows import Asked, check_names, columns_of
+from babelmill.tables.text import read_text
 
 if TYPE_CHECKING:  # suites of sentences do without pandas, whose import takes a second
     import pandas as pd
@@ -41,15 +44,13 @@ def _table(path: Path, what: str, needed: tuple[str, ...], texts: tuple[str, ...
     """Return a CSV file; raise a UserError if a column is missing, or one without texts holds no numbers."""
     import pandas as pd
 
+    check_names(
+        path, columns_of(path), [Asked(name, f"the suite's `files` to the challenge's {what}") for name in needed]
+    )
     try:
-        table = pd.read_csv(path, dtype=dict.fromkeys(texts, str))
-    except (ValueError, OSError) as error:
+        table = pd.read_csv(io.StringIO(read_text(path)), dtype=dict.fromkeys(texts, str))
+    except ValueError as error:
         raise UserError(f"{path}: it cannot be read as {what}: {escape.line(str(error), 200)}") from None
-    if missing := [name for name in needed if name not in table]:
-        raise UserError(
-            f"{path}: no column {', '.join(missing)}, which the challenge's {what} has; there are"
-            f" {escape.some(list(map(str, table.columns)))}"
-        )
     if table.empty:
         raise UserError(f"{path}: it has no rows")
     for name in table:
@@ -105,7 +106,7 @@ def read_acquisition(contexts: Path, human: Path) -> tuple[pa.Table, list[str]]:
 def _contexts(path: Path) -> dict[str, list[str]]:
     """Return {word: its contexts} of a file; raise a UserError if it has another form."""
     try:
-        content: Any = json.loads(path.read_text("utf-8"))
+        content: Any = json.loads(read_text(path))
         found = {word: [str(each["context"]) for each in texts] for word, texts in content.items() if len(word) > 1}
     except (ValueError, TypeError, KeyError, AttributeError):
         raise UserError(

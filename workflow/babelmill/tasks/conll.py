@@ -14,7 +14,7 @@ import pyarrow as pa
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
-from babelmill.text_files.whole import read_text
+from babelmill.tables.text import read_text
 
 SCHEMA = pa.schema([("words", pa.list_(pa.string())), ("labels", pa.list_(pa.string()))])
 NUMBERS = {"upos": 4, "xpos": 5}  # the columns of CoNLL-U, counted from 1

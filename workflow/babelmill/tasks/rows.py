@@ -8,13 +8,13 @@ import pyarrow as pa
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.templates import columns_of
-from babelmill.tables.columns import Asked
-from babelmill.tables.table import rows_of
+from babelmill.tables.rows import Asked, text_rows
+from babelmill.tables.text import Form
 
 SCHEMA = pa.schema([("text", pa.string()), ("pair", pa.string()), ("label", pa.string())])
 
 
-def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str, scratch: Path | None = None) -> pa.Table:
+def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str) -> pa.Table:
     """Read the rows of files, plain or compressed, in order: a table with the columns of SCHEMA.
 
     `pair` is null for tasks of single texts. A UserError says that a column is missing, a label is empty, or there is
@@ -22,11 +22,11 @@ def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str, scratch
     """
     section = f"tasks.{task}"
     named = [(key, name) for key in ("text", "pair") for name in columns_of(columns.get(key, ""))]
-    asked = [Asked(name, f"{section}.{key}", True, False) for key, name in named]
-    asked.append(Asked(columns["label"], f"{section}.label", False, False))
+    asked = [Asked(name, f"{section}.{key}") for key, name in named]
+    asked.append(Asked(columns["label"], f"{section}.label", "value"))
     rows: list[dict[str, str | None]] = []
     templates = {key: columns[key] for key in ("text", "pair") if columns.get(key)}
-    for row in rows_of(paths, asked, columns, section, scratch):
+    for row in text_rows(paths, asked, Form.of(section, columns)):
         label = row.cells[columns["label"]].strip()
         if not label:
             raise UserError(f"{row.where}: the label ({columns['label']!r}) is empty; correct the file")

@@ -15,7 +15,7 @@ AROUND = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 
 
 def label_text(value: Any) -> str | None:
-    """Return a label without white space around it, or None if the cell is empty. `value` is text, a number or None."""
+    """Return a label without white space around it, or None if the cell is empty. `value` is text, a number, true or false, or None."""
     if not isinstance(value, str):
         return context_text(value) or None
     return stripped(value) or None
@@ -39,6 +39,6 @@ def context_text(value: Any) -> str:
     if not isinstance(value, str):
         if value is None or value != value:
             return ""
-        value = str(value)
+        value = str(value).lower() if isinstance(value, bool) else str(value)  # as in JSON
     value = stripped(value)
     return "" if value in MISSING else without_fraction(value)

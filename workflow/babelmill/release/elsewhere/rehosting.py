@@ -22,7 +22,6 @@ from babelmill.config.layers import nearest
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.hub import sources
-from babelmill.hub.client import commit_of
 from babelmill.hub.files import Files, in_a_folder, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
 from babelmill.release.elsewhere import manual_conversion, old_repository
@@ -78,7 +77,7 @@ def opened(source: str, local: bool) -> tuple[Files, bool]:
     info = sources.state(OLD, source)
     if info is None:
         raise UserError(f"{source}: the repository does not exist, or HF_TOKEN may not read it")
-    return of_repository(OLD, source, commit_of(source, info.sha), "main"), bool(info.private)
+    return of_repository(OLD, source, str(info.sha), "main"), bool(info.private)
 
 
 def from_repository(
@@ -187,7 +186,7 @@ def already(old: OldModel) -> str | None:
     info = sources.state(OLD, old.target) if old.target != old.source.get("repository") else None
     if info is None:
         return None
-    there = of_repository(OLD, old.target, commit_of(old.target, info.sha), "main")
+    there = of_repository(OLD, old.target, str(info.sha), "main")
     record, known = there.json(manifest.NAME) if manifest.NAME in there.names else None, None
     if isinstance(record, dict) and isinstance(record.get("figures"), dict):
         remedy = "name another target in --repo-template, or delete this one"
