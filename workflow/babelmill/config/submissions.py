@@ -5,7 +5,6 @@ sizes in it are those of the challenge's full data, so a test can have a file of
 """
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,9 +42,9 @@ class Task(Section):
     normalized: bool = False
     missing: str = ""
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        if sum(map(bool, (self.suite, self.tuned, self.missing))) != 1:
-            yield "suite tuned missing", "one of these says where the scores are from, or why there are none"
+    def rules(self) -> dict[str, Any]:
+        one = sum(map(bool, (self.suite, self.tuned, self.missing))) == 1
+        return {"suite tuned missing: one of these says where the scores are from, or why there are none": one}
 
     def subtasks(self, fast: bool = False) -> dict[str, int]:
         """Return the subtasks and their sizes; {} if the task has no subtasks. `fast`: of the checkpoints."""
@@ -83,9 +82,9 @@ class Rules(Section):
     tasks: dict[str, Task]  # the entries of its file
     numbers: Annotated[dict[str, LeaderboardNumber], Field(min_length=1)]  # the columns of its leaderboard
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        if any(task not in self.tasks for each in self.numbers.values() for task in each.tasks):
-            yield "numbers tasks", "each number is of tasks in this file"
+    def rules(self) -> dict[str, Any]:
+        named = {task for each in self.numbers.values() for task in each.tasks}
+        return {"numbers tasks: each number is of tasks in this file": named <= self.tasks.keys()}
 
     def points(self) -> list[float]:
         """Return the checkpoints up to the words that the challenge allows, in millions of words."""
