@@ -12,7 +12,6 @@ import pytest
 from babelmill.commands.status import numbers_of_challenge
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import Rules, Task, read_rules, rules_of_model, submission_of
-from babelmill.config.tasks import tasks_of_model
 from babelmill.core import manifest, templates
 from babelmill.core.files import UserError, write_json
 from babelmill.graph import Graph
@@ -320,7 +319,7 @@ def test_status_counts_scores_after_fine_tuning(folder):
     own = {"preset": ["auto", "babylm_strict_small"], "evaluation": {"suites": [], "snapshot_suites": []}}
     values = {"evaluation_data": "data", "models": {"mine": own}}
     graph = Graph(configuration := Configuration([("config/config.yaml", values)]))
-    for name in tasks_of_model(configuration, "mine"):
+    for name in configuration.model("mine").tuned:
         task = configuration.task(name)
         columns = [*templates.columns_of(task.text), *templates.columns_of(task.pair or ""), task.label]
         for split in ("train", "valid"):

@@ -26,8 +26,8 @@ from typing import Any
 
 from babelmill.commands.progress.made_by_hand import languages_asked, made_by_hand
 from babelmill.config import loading
+from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
-from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.evaluation.suite_scores import METHODS

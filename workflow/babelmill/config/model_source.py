@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
-from babelmill.config.layers import ABSENT, Layer, lookup, nearest
+from babelmill.config.layers import Layer, last, nearest
 from babelmill.config.schema import Section
 from babelmill.core.files import UserError, not_found
 
@@ -82,7 +82,7 @@ def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
 
 def _place(layers: list[Layer]) -> int:
     """Return the index of the last layer that sets `model.source`."""
-    setting = [i for i, layer in enumerate(layers) if lookup(layer.values, ("model", "source")) is not ABSENT]
+    setting = [i for i, layer in enumerate(layers) if last([layer], "model", "source")[1]]
     return max(setting, default=0)
 
 

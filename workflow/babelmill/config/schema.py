@@ -286,7 +286,7 @@ class Model(Section):
         typed = self.config is None or isinstance(config.get("model_type"), str)
         return {
             "source config: config: null, since the source has one": new or not config,
-            "architecture config: transformers has a config, such as {model_type: gpt2, n_embd: 512}; others not": asked,
+            "architecture config: transformers has a config, such as {model_type: gpt2}; others not": asked,
             "config: `model_type` is missing, such as gpt2": typed,
             "config: the workflow sets tokenizer.vocab_size, max_position_embeddings and ids of tokens": not ours,
             "num_attention_heads hidden_size: num_attention_heads divides hidden_size": not (new and rest),

@@ -10,14 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from babelmill.config.datasets import seeds_of_task
 from babelmill.config.layers import SUBMISSIONS, Layer, config_file, config_names, merge, nearest
 from babelmill.config.mistakes import validated
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Names, Positive, Section, Text, Words
 from babelmill.config.snapshots import Snapshots, name_of, points
-from babelmill.config.suites import suites_of_model
-from babelmill.config.tasks import seeds_of_task, tasks_of_model
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
@@ -161,7 +160,7 @@ def refuse_more_words(configuration: Configuration, model: str, rules: Rules) ->
 
 def tuned_part(configuration: Configuration, model: str, task: str) -> str:
     """Return the job that fine-tunes a model for a task as its challenge does it, such as "rte.42"; "" if none does."""
-    if task not in tasks_of_model(configuration, model):
+    if task not in configuration.model(model).tuned:
         return ""
     seeds = configuration.tuning(task).seeds
     return f"{task}.{seeds[0]}" if seeds[0] in seeds_of_task(configuration, model, task) else ""
@@ -179,7 +178,7 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     resolved, rules = configuration.model(model), rules_of_model(configuration, model)
     assert rules is not None
     refuse_more_words(configuration, model, rules)
-    scored = suites_of_model(configuration, model)
+    scored = resolved.scored
     at_snapshots = scored if resolved.evaluation.snapshots else resolved.evaluation.snapshot_suites
     codes: dict[str, str] = {}
     missing: dict[str, str] = {}
