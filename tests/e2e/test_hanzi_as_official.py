@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from babelmill import suite as suite_stage
-from babelmill.commands.progress.made_by_hand import made_by_hand
+from babelmill.commands.by_hand import made_by_hand
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import read_rules

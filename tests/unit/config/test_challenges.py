@@ -9,6 +9,7 @@ from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.snapshots import BABYLM
 from babelmill.config.submissions import rules_of_model, submission_of
 from babelmill.core.files import UserError
+from babelmill.graph import Graph
 from helpers.stages import settings_of
 
 SIZES = {"babylm_strict": "base", "babylm_strict_small": "small", "babylm_multilingual": "multilingual"}
@@ -126,13 +127,9 @@ def test_a_word_of_a_mixture_weighs_as_in_its_language():
 
 
 def test_all_that_needs_the_folder_of_the_challenge_is_named_at_once():
-    made = configuration()
-    for file in ("suite.ewok", "task.rte"):
-        with pytest.raises(
-            UserError, match=r"evaluation_data = ''.* model mine needs .*ewok, .*ewok_fast, .*, rte"
-        ) as error:
-            settings_of(made, "babylm_strict_small", file)
-        assert str(error.value).startswith("config/presets/babylm_strict_small.yaml: ")
+    where = r"^config/presets/babylm_strict_small\.yaml: evaluation_data = ''"
+    with pytest.raises(UserError, match=where + ".* model mine needs .*ewok, .*ewok_fast, .*, rte"):
+        Graph(configuration()).of_model("mine")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.progress.made_by_hand import languages_asked, made_by_hand
+from babelmill.commands.by_hand import languages_asked, made_by_hand
 from babelmill.config import loading
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
