@@ -82,17 +82,15 @@ def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
 
 def _place(layers: list[Layer]) -> int:
     """Return the index of the last layer that sets `model.source`."""
-    setting = [i for i, layer in enumerate(layers) if last([layer], "model", "source")[1]]
-    return max(setting, default=0)
+    return max((i for i, layer in enumerate(layers) if last([layer], "model", "source")[1]), default=0)
 
 
 def check_shape(values: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
     """Raise a UserError if the source (`where`) has another shape than the configuration sets beside it (`values`)."""
     for key, value in values.items():
-        if key not in theirs:
-            raise UserError(f"model.{key} = {value}: {where} has no such key")
-        if theirs[key] != value:
-            raise UserError(f"model.{key} = {value}: {where} has {theirs[key]}")
+        if theirs.get(key) != value:
+            has = f"has {theirs[key]}" if key in theirs else "has no such key"
+            raise UserError(f"model.{key} = {value}: {where} {has}")
 
 
 def source_of(
@@ -113,19 +111,13 @@ def source_of(
     if (text := values["source"]) is None:
         return None
     if (kind := kind_of(text, models)) is None:
-        raise UserError(
-            f"{origins['model.source']}: model.source = {text!r}: a model of the configuration, a folder (./folder) or"
-            f" a repository (owner/name) is expected{nearest(text, models)}"
-        )
-    over = [layer.values.get("model", {}) for layer in layers[_place(layers) :]]
-    beside = {key: values[key] for key in ("architecture", *SHAPE) if any(key in each for each in over)}
-    for key, value in beside.items():
-        if kind == "model" and value != shape.get(key, value):
-            raise UserError(
-                f"{origins[f'model.{key}']}: model.{key} = {value!r} of model {name}: that of its source {text} is"
-                f" {shape[key]!r}"
-            )
-    unread = [key for key in SHAPE if key not in beside and key not in shape]
+        expected = "a model of the configuration, a folder (./folder) or a repository (owner/name) is expected"
+        raise UserError(f"{origins['model.source']}: model.source = {text!r}: {expected}{nearest(text, models)}")
+    set_beside = {key for layer in layers[_place(layers) :] for key in layer.values.get("model", {})}
+    for key in ("architecture", *SHAPE):
+        if kind == "model" and key in set_beside and values[key] != shape.get(key, values[key]):
+            said = f"model.{key} = {values[key]!r} of model {name}: that of its source {text} is {shape[key]!r}"
+            raise UserError(f"{origins[f'model.{key}']}: {said}")
+    unread = [key for key in SHAPE if key not in set_beside and key not in shape]
     origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not used: the value of {text} applies")
-    beside.pop("architecture", None)
-    return ModelSource(kind, text, beside)
+    return ModelSource(kind, text, {key: values[key] for key in SHAPE if key in set_beside})

@@ -29,7 +29,7 @@ from babelmill.config.layers import (
     nearest,
 )
 from babelmill.config.mistakes import validated
-from babelmill.config.model_size import too_large
+from babelmill.config.model_size import LIMIT, size_of
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.schema import MAX_LENGTH, MODEL_SECTIONS, OURS, SECTIONS, ModelEntry, Preset, Suite, Task, Tuning
@@ -483,5 +483,6 @@ def check_together(resolved: ResolvedModel, source: ResolvedModel | None, shape_
     if model.config and (message := wrong(model.config)):
         raise UserError(f"{resolved.origins['model.config']}: {message}")
     entries = 0 if tokenizer.source else tokenizer.vocab_size
-    if shape_is_known and ours and (message := too_large(model, entries)):
-        raise UserError(f"{resolved.origins['model.hidden_size']}: {message}")
+    if shape_is_known and ours and (count := size_of(model, entries).parameters) > LIMIT:
+        where = f"{resolved.origins['model.hidden_size']}: model.hidden_size = {model.hidden_size}"
+        raise UserError(f"{where}: {count:,} parameters: {LIMIT:,} at most, whose states take 2 TiB")

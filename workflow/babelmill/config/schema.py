@@ -15,6 +15,7 @@ Equal settings are equal values: the types change `8/16` to `1/2`, `size` to 1.0
 
 import dataclasses
 import math
+import os
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -41,8 +42,6 @@ from babelmill.config.values import (
     each_once,
     exponent,
     language_tag,
-    licence,
-    local_path,
     number,
     one_or_more,
     place_of_checkpoints,
@@ -75,7 +74,7 @@ BelowOne = Annotated[Number, Field(ge=0, lt=1)]
 Similarity = Annotated[Number, Field(ge=0.5, le=1)]  # of texts, see `corpus/near_copies.py`
 Mark = Annotated[str, AfterValidator(delimiter)]  # the character between the fields of a .csv
 Encoding = Literal["utf-8", "latin-1", "cp1252"]
-LocalPath = Annotated[str, AfterValidator(local_path)]  # a file, a folder or a glob; ~ becomes the home folder
+LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]  # a file, a folder or a glob; ~ becomes the home folder
 Quoting = Literal["format", "csv", "none"]  # whether quotation marks may enclose the fields of a .csv or .tsv
 Names = Annotated[list[str], AfterValidator(each_once)]
 Seeds = Annotated[list[Annotated[NonNegative, Field(le=2**32 - 1)]], AfterValidator(each_once)]
@@ -436,7 +435,7 @@ class Evaluation(Section):
 class Card(Section):
     """What only the author knows about the model."""
 
-    license: Annotated[str, AfterValidator(licence)]
+    license: Annotated[str, Field(pattern=r"^[a-z0-9.+-]+$")]  # the Hub knows which names there are
     authors: list[str]
     description: str
     carbon_grams: Annotated[Number, Field(ge=0)] | None
