@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import pydantic
 
 from babelmill.config import datasets, identifiers, inputs, schema, submissions
-from babelmill.config.canonical import at_neutral, from_file, to_file
+from babelmill.config.canonical import at_neutral, from_file, given, to_file
 from babelmill.config.mistakes import worded
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
@@ -154,11 +154,6 @@ class NamedStage(Stage):
 
     name: str  # the model
     keys: dict[str, str] = {}  # {a result that carries a name: the key of what it was made from}
-
-
-def given(**fields: Any) -> dict[str, Any]:
-    """Return the fields that are not empty: settings files leave the others out."""
-    return {key: value for key, value in fields.items() if value}
 
 
 def all_of(stage: str, names: Any, part: str = "") -> list[tuple[str, str, str]]:
@@ -628,7 +623,7 @@ class ConvertStage(NamedStage):
             suite: {"title": entry.title or suite, "baselines": datasets.baselines_of(configuration, entry, rows)}
             for suite, entry in scored.items()
         }
-        tuned = {task: about_task(configuration, task) for task in resolved.tuned}
+        tuned = {task: datasets.about_task(configuration, task) for task in resolved.tuned}
         table = {code: {"name": row.name, "tag": row.tag, "script": row.script} for code, row in rows.items()}
         of_here = resolved.source.name if resolved.source and called(resolved) == HERE else None
         return {"card": resolved.card, "language_table": table} | given(suites=about, tasks=tuned, source=of_here)
@@ -769,14 +764,6 @@ def called(resolved: ResolvedModel) -> str | None:
 def learns_labels(resolved: Resolved) -> bool:
     """Return whether these settings are of a model that learns labels."""
     return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
-
-
-def about_task(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Return how a task and its protocol are called, and its baselines."""
-    task, tuning = configuration.task(name), configuration.tuning(name)
-    baselines = [line.model_dump() for line in task.baselines]
-    about = {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
-    return about | ({"kind": task.kind} if task.kind == "tagging" else {})
 
 
 def mixture_of(resolved: ResolvedModel) -> dict[str, Any]:

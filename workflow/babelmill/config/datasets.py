@@ -134,6 +134,14 @@ def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:
     return found | about.model_dump(include={"kind", "joint"}, exclude_defaults=True)
 
 
+def about_task(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Return how a task and its protocol are called, and its baselines."""
+    task, tuning = configuration.task(name), configuration.tuning(name)
+    baselines = [line.model_dump() for line in task.baselines]
+    about = {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
+    return about | ({"kind": task.kind} if task.kind == "tagging" else {})
+
+
 def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
     """Return the content of the settings of the stage `task`: the task, how its files are read, and where they are.
 

@@ -12,10 +12,9 @@ from typing import Any
 from babelmill.config import canonical
 from babelmill.config.datasets import require_evaluation_data
 from babelmill.config.languages import WORD
-from babelmill.config.layers import check_known
 from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.resolve import Configuration
+from babelmill.config.resolve import Configuration, check_known
 from babelmill.config.schema import OURS, Corpus
 from babelmill.core import escape, local_sources
 from babelmill.core.files import UserError, not_found, sha256

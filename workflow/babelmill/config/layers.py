@@ -19,7 +19,6 @@ SUITES = "config/suites/"
 TASKS = "config/tasks/"
 PROTOCOLS = "config/protocols/"
 SUBMISSIONS = "config/submissions/"
-ABSENT = object()  # not None, which is a value that users may set
 
 
 class Layer(NamedTuple):
@@ -27,17 +26,6 @@ class Layer(NamedTuple):
 
     values: dict[str, Any]  # nested, by section
     label: str  # the file (and the entry in it) that the values come from
-
-
-def last(layers: Iterable[Layer], *keys: Any) -> tuple[Any, str]:
-    """Return the value that the last layer with these nested keys has, and its label; None and "" without one."""
-    for layer in reversed([*layers]):
-        found: Any = layer.values
-        for key in keys:
-            found = found.get(key, ABSENT) if isinstance(found, dict) else ABSENT
-        if found is not ABSENT:
-            return found, layer.label
-    return None, ""
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,12 +60,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if matches:
         return f"; did you mean {' or '.join(by_small_letters[match] for match in matches)}?"
     return f"; known are {escape.some(known)}"
-
-
-def check_known(name: str, known: Iterable[str], message: str) -> None:
-    """Raise a UserError, which begins with `message`, unless a name is known."""
-    if name not in (known := {*known}):
-        raise UserError(message + nearest(name, known))
 
 
 def config_names(folder: str, root: Path = ROOT) -> set[str]:

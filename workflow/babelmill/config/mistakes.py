@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from babelmill.config.layers import DEFAULTS, Layer, last
+from babelmill.config.layers import DEFAULTS, Layer
 from babelmill.config.schema import SECTIONS, TOGETHER, UNKNOWN, Section
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
@@ -37,20 +37,26 @@ def where_set(layers: list[Layer], keys: list[tuple[Any, ...]]) -> str:
     """Return the label of the last layer that sets one of some keys, or else a key around them; else the defaults'."""
     lengths = range(max(map(len, keys)), 0, -1)
     found = [
-        layer for end in lengths for layer in reversed(layers) if any(last([layer], *key[:end])[1] for key in keys)
+        layer for end in lengths for layer in reversed(layers) if any(has(layer.values, *key[:end]) for key in keys)
     ]
     return found[0].label if found else DEFAULTS
+
+
+def has(values: Any, *keys: Any) -> bool:
+    """Return whether there are nested keys."""
+    return not keys or (isinstance(values, dict) and keys[0] in values and has(values[keys[0]], *keys[1:]))
 
 
 def worded(error: pydantic.ValidationError, values: Any, *path: str) -> tuple[list[tuple[Any, ...]], str]:
     """Return the keys of the first mistake, each with the keys around it, and a line about it."""
     first = error.errors(include_url=False)[0]
     context: dict[str, Any] = first.get("ctx", {})
-    place = list[Any](path)
+    place: list[Any] = [*path]
+    found: Any = values
     for part in first["loc"]:  # others are names of types in a union
-        if isinstance(part, int) if isinstance(values, list) else isinstance(values, dict) and part in values:
+        if isinstance(part, int) if isinstance(found, list) else has(found, part):
             place.append(part)
-            values = values[part]
+            found = found[part]  # pyright: ignore[reportArgumentType, reportCallIssue]
     if first["type"] == TOGETHER:
         said = ", ".join(f"{dotted(*place, key)} = {shown(value)}" for key, value in context["given"].items())
         return [(*place, key) for key in context["given"]], f"{said}: {context['allowed']}"

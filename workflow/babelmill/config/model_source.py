@@ -10,8 +10,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
-from babelmill.config.layers import Layer, last, nearest
-from babelmill.config.schema import Section
 from babelmill.core.files import UserError, not_found
 
 # The keys of the section `model` that the weights fix: a model that continues another has the same values.
@@ -70,54 +68,9 @@ def kind_of(text: str, models: Collection[str]) -> Literal["model", "folder", "h
     return "hub" if REPOSITORY.fullmatch(text) and not RESULTS.fullmatch(text) else None
 
 
-def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
-    """Return the layers, with the known shape of the source inserted under the layer that sets `model.source`.
-
-    So the shape overrides presets and settings for all models, and keys that are set beside the source override the
-    shape.
-    """
-    place = _place(layers)
-    return [*layers[:place], Layer({"model": shape}, "model.source"), *layers[place:]] if shape else layers
-
-
-def _place(layers: list[Layer]) -> int:
-    """Return the index of the last layer that sets `model.source`."""
-    return max((i for i, layer in enumerate(layers) if last([layer], "model", "source")[1]), default=0)
-
-
 def check_shape(values: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
     """Raise a UserError if the source (`where`) has another shape than the configuration sets beside it (`values`)."""
     for key, value in values.items():
         if theirs.get(key) != value:
             has = f"has {theirs[key]}" if key in theirs else "has no such key"
             raise UserError(f"model.{key} = {value}: {where} {has}")
-
-
-def source_of(
-    name: str,
-    model: Section,
-    layers: list[Layer],
-    origins: dict[str, str],
-    models: Collection[str],
-    shape: dict[str, Any],
-) -> ModelSource | None:
-    """Return the model that a model continues; None if it begins with random weights.
-
-    `layers` are those that the section was made from, without `shape`, what the configuration knows about the source's
-    shape. In `origins`, where each value came from, this function changes those of values that are not used. A
-    UserError says that there is no such source, or that a key contradicts its shape.
-    """
-    values = model.model_dump()
-    if (text := values["source"]) is None:
-        return None
-    if (kind := kind_of(text, models)) is None:
-        expected = "a model of the configuration, a folder (./folder) or a repository (owner/name) is expected"
-        raise UserError(f"{origins['model.source']}: model.source = {text!r}: {expected}{nearest(text, models)}")
-    set_beside = {key for layer in layers[_place(layers) :] for key in layer.values.get("model", {})}
-    for key in ("architecture", *SHAPE):
-        if kind == "model" and key in set_beside and values[key] != shape.get(key, values[key]):
-            said = f"model.{key} = {values[key]!r} of model {name}: that of its source {text} is {shape[key]!r}"
-            raise UserError(f"{origins[f'model.{key}']}: {said}")
-    unread = [key for key in SHAPE if key not in set_beside and key not in shape]
-    origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not used: the value of {text} applies")
-    return ModelSource(kind, text, {key: values[key] for key in SHAPE if key in set_beside})

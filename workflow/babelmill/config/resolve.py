@@ -21,16 +21,14 @@ from babelmill.config.layers import (
     SUITES,
     TASKS,
     Layer,
-    check_known,
     config_file,
     config_names,
-    last,
     merge,
     nearest,
 )
 from babelmill.config.mistakes import validated
 from babelmill.config.model_size import LIMIT, size_of
-from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
+from babelmill.config.model_source import SHAPE, ModelSource, kind_of
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.schema import MAX_LENGTH, MODEL_SECTIONS, OURS, SECTIONS, ModelEntry, Preset, Suite, Task, Tuning
 from babelmill.config.transformers_keys import wrong
@@ -44,7 +42,30 @@ NAMED = ("models", "languages", "batches", "suites", "tasks", "experiments")  # 
 SOUND = "_sound"  # at the end of a task's name: by the protocol `sound`
 NULL = ("null", "None", "~")  # as `Section` reads them
 AUTO = "auto"  # the preset that the language's tier chooses
+ABSENT = object()  # not None, which is a value that users may set
 D = TypeVar("D", bound=schema.Dataset)
+
+
+def last(layers: Iterable[Layer], *keys: Any) -> tuple[Any, str]:
+    """Return the value that the last layer with these nested keys has, and its label; None and "" without one."""
+    for layer in reversed([*layers]):
+        found: Any = layer.values
+        for key in keys:
+            found = found.get(key, ABSENT) if isinstance(found, dict) else ABSENT
+        if found is not ABSENT:
+            return found, layer.label
+    return None, ""
+
+
+def place_of_source(layers: list[Layer]) -> int:
+    """Return the index of the last layer that sets `model.source`."""
+    return max((i for i, layer in enumerate(layers) if last([layer], "model", "source")[1]), default=0)
+
+
+def check_known(name: str, known: Iterable[str], message: str) -> None:
+    """Raise a UserError, which begins with `message`, unless a name is known."""
+    if name not in (known := {*known}):
+        raise UserError(message + nearest(name, known))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,12 +273,15 @@ class Configuration:
     def model(self, name: str) -> ResolvedModel:
         """Return the resolved configuration of a model."""
         languages, theirs = self.languages_of(name), self._shape_of(name)
-        auto = "multilingual" if len(languages) > 1 else "base" if self.table[languages[0]].tier == 1 else "small"
+        first, *others = languages
+        auto = "multilingual" if others else "base" if self.table[first].tier == 1 else "small"
         layers = [self._preset(auto) if each.label == AUTO else each for each in self._layers(name)]
-        sections, origins = self._sections(MODEL_SECTIONS, shape_laid_under(layers, theirs))
+        # The shape of its source overrides presets and settings for all models, and is overridden by keys beside it.
+        place, of_source = place_of_source(layers), [Layer({"model": theirs}, "model.source")] if theirs else []
+        sections, origins = self._sections(MODEL_SECTIONS, [*layers[:place], *of_source, *layers[place:]])
         if not sections["train"].averages:  # there is no average to export
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
-        source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
+        source = self._source_of(name, sections["model"], layers, origins, theirs)
         presets = [each.label[len(PRESETS) : -len(".yaml")] for each in layers if each.label.startswith(PRESETS)]
         scored, tuned = self._suites_and_tasks(name, languages, origins, sections["evaluation"])
         if not OBJECTIVES[sections["train"].objective].sentences:
@@ -272,8 +296,8 @@ class Configuration:
             tuned=tuned,
             **sections,
         )
-        of_source = self.model(source.name) if source and source.kind == "model" else None
-        check_together(resolved, of_source, shape_is_known=not source or "max_position_embeddings" in theirs)
+        continued = self.model(source.name) if source and source.kind == "model" else None
+        check_together(resolved, continued, shape_is_known=not source or "max_position_embeddings" in theirs)
         return resolved
 
     @functools.cache  # noqa: B019
@@ -369,6 +393,31 @@ class Configuration:
         keys = SHAPE if base.architecture in OURS else ("max_position_embeddings",)
         of_elsewhere = self.model(ancestors[-1]).source
         return {key: getattr(base, key) for key in ("architecture", *(() if of_elsewhere else keys))}
+
+    def _source_of(
+        self, model: str, values: schema.Model, layers: list[Layer], origins: dict[str, str], shape: dict[str, Any]
+    ) -> ModelSource | None:
+        """Return the model that a model continues; None if it begins with random weights.
+
+        `layers`: those that its section `model` was made from; `shape`: what the configuration knows about the source's
+        shape. In `origins`, those of values that are not used are changed. A UserError says that there is no such
+        source, or that a key contradicts its shape.
+        """
+        if (text := values.source) is None:
+            return None
+        if (kind := kind_of(text, self.known_models())) is None:
+            expected = "a model of the configuration, a folder (./folder) or a repository (owner/name) is expected"
+            near = nearest(text, self.known_models())
+            raise UserError(f"{origins['model.source']}: model.source = {text!r}: {expected}{near}")
+        beside = {key for layer in layers[place_of_source(layers) :] for key in layer.values.get("model", {})}
+        for key in ("architecture", *SHAPE):
+            value = getattr(values, key)
+            if kind == "model" and key in beside and value != shape.get(key, value):
+                said = f"model.{key} = {value!r} of model {model}: that of its source {text} is {shape[key]!r}"
+                raise UserError(f"{origins[f'model.{key}']}: {said}")
+        unread = [key for key in SHAPE if key not in beside and key not in shape]
+        origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not used: the value of {text} applies")
+        return ModelSource(kind, text, {key: getattr(values, key) for key in SHAPE if key in beside})
 
     def _sections(self, names: Iterable[str], layers: list[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
         """Merge layers and validate the named sections: ({name: section}, {section.key: where it comes from})."""

@@ -6,11 +6,11 @@ A report takes seconds, and is written whenever it is asked for.
 from typing import Any
 
 from babelmill import __version__
-from babelmill.config.datasets import baselines_of
+from babelmill.config.datasets import about_task, baselines_of
 from babelmill.config.resolve import Configuration
 from babelmill.graph import Graph
 from babelmill.reporting.published import published
-from babelmill.stages import STAGES, about_task
+from babelmill.stages import STAGES
 
 
 def asked_of(graph: Graph, name: str) -> dict[str, Any]:
