@@ -13,7 +13,7 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 # MANIFEST.in has the same names, for the source distribution, from which wheels are built, too.
-PROJECT = ("workflow/Snakefile", "workflow/rules", "workflow/report")
+PROJECT = ("workflow/Snakefile", "workflow/rules")
 PROJECT += ("config", "profiles", "envs", "docs", "README.md", "CHANGELOG.md")
 
 

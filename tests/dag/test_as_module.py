@@ -48,7 +48,7 @@ def test_a_wheel_has_the_rules_inside_of_the_package(tmp_path):
     """Beside other packages, with what is around the package in a checkout in `project/`."""
     site, results = tmp_path / "site", tmp_path / "results"
     shutil.copytree(ROOT / "workflow/babelmill", site / "babelmill")
-    for name in ("workflow/rules", "workflow/report", "config", "profiles", "envs"):
+    for name in ("workflow/rules", "config", "profiles", "envs"):
         shutil.copytree(ROOT / name, site / "babelmill/project" / name)
     shutil.copy(ROOT / "workflow/Snakefile", site / "babelmill/project/workflow")
     init = site / "babelmill/__init__.py"

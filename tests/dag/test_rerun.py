@@ -159,6 +159,64 @@ def test_snakemakes_own_options_do_what_they_say(workspace, arguments, expected)
     assert stages(workspace.would_run(*arguments, targets=["converted/eng"])) == expected
 
 
+@pytest.mark.parametrize(
+    ("arguments", "deleted", "expected"),
+    [
+        (["-R", "evaluate"], ["tokenizer"], {"tokenizer", "evaluate", "convert"}),  # the card has its figures
+        (["-R", "export"], ["tokenizer", "shards"], {"tokenizer", "shards", "export", "evaluate", "convert"}),
+        (["--force"], ["corpus", "shards"], {"corpus", "convert"}),
+    ],
+)
+def test_what_was_deleted_is_made_for_what_is_forced_and_nothing_follows_from_it(
+    workspace, arguments, deleted, expected
+):
+    for stage in deleted:
+        shutil.rmtree(workspace.path / "results" / stage)
+    assert stages(workspace.would_run(*arguments, targets=["converted/eng"])) == expected
+
+
+def test_a_forced_stage_uses_the_present_settings_of_what_it_is_made_from(workspace, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    workspace.configure(changed("card", license="cc-by-4.0") | {"publish": {"username": "ada"}})
+    jobs = workspace.would_run("-R", "publish", targets=["published/eng.json"])
+    assert jobs == {("convert", "eng"), ("publish", "eng")}
+
+
+def test_an_interrupted_training_continues_though_it_is_forced(workspace):
+    checkpoints = workspace.path / "results/checkpoints" / result(workspace, "train").name
+    assert checkpoints.is_dir()
+    workspace.snakemake("converted/eng", "--touch", "-R", "train")
+    assert checkpoints.is_dir(), "nothing runs, so nothing begins anew"
+    shutil.rmtree(result(workspace, "train"))  # as Snakemake does before each attempt
+    workspace.snakemake("converted/eng", "-R", "train", "--until", "train")
+    log = (workspace.path / f"logs/train/{result(workspace, 'train').name}.log").read_text()
+    assert "already trained" in log
+
+
+def test_a_run_that_the_lock_keeps_out_changes_no_settings(workspace):
+    """The other run's jobs read them. Those of another model are written: the lock does not keep it out."""
+    lock = workspace.path / ".snakemake/locks/0.output.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.write_text("converted/eng\n")
+    before = {name: named_settings(workspace, name) for name in ("eng", "deu")}
+    workspace.configure(SMALL | {"card": {"license": "cc-by-4.0"}})
+    done = workspace.snakemake("converted/eng", check=False)
+    assert done.returncode == 1 and "cannot be locked" in done.stdout + done.stderr
+    assert named_settings(workspace, "eng") == before["eng"]
+    workspace.snakemake("converted/deu")
+    assert named_settings(workspace, "deu") != before["deu"] and named_settings(workspace, "eng") == before["eng"]
+    lock.parent.mkdir(exist_ok=True)
+    lock.write_text("converted/eng\n")  # a Snakemake that ends deletes all locks
+    refused = workspace.python("-m", "babelmill", "clean", "--remove")
+    assert refused.returncode == 1 and "this folder is locked" in refused.stderr
+    lock.unlink()
+    workspace.babelmill("clean", "--remove")
+
+
+def named_settings(workspace: Workspace, model: str) -> str:
+    return (workspace.path / f"results/settings/convert/{model}.json").read_text()
+
+
 def test_a_forced_training_begins_anew(workspace):
     before = (result(workspace, "train") / "manifest.json").read_text()
     workspace.snakemake("converted/eng", "-R", "train", "--profile", Path(__file__).parents[2] / "profiles/local")
@@ -204,6 +262,9 @@ def test_a_converted_model_that_lost_a_file_is_an_error(workspace):
     done = workspace.snakemake("converted/eng", check=False)
     assert done.returncode == 1
     assert "error: converted/eng/config.json is missing; delete the folder converted/eng" in done.stdout + done.stderr
+    (workspace.path / "converted/eng/config.json").write_text("{}")
+    done = workspace.snakemake("converted/eng", check=False)
+    assert "error: converted/eng/config.json is not whole; delete the folder converted/eng" in done.stdout + done.stderr
 
 
 def test_why_names_the_value_and_what_follows(workspace):

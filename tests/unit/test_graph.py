@@ -1,6 +1,7 @@
 """The results that a configuration asks for: where they are, which of them are shared, and why they would run."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, read_json, write_json
-from babelmill.graph import Graph, edits, reasons, run_file
+from babelmill.graph import Graph, asked_before, edits, reasons, run_file
+from babelmill.stages import STAGES
 from helpers.results.finished import finish
 
 TEXT = {code: {"corpus": {"files": [f"{code}.txt"]}} for code in ("eng", "deu")}
@@ -221,4 +223,59 @@ def test_clean_lists_what_nobody_asks_for_and_nothing_else():
     expected |= {
         f"results/settings/{stage}/{lost[stage]}.json" for stage in ("train", "export", "evaluate", "score", "convert")
     }
-    assert found == expected | {"results/of/gone"}
+    assert found == expected | {"results/of/gone", f"results/settings/run/{lost['train']}.json"}
+
+
+def test_models_that_share_a_training_keep_the_same_snapshots():
+    """They would all have those of the first one; other run settings may differ."""
+    one = {"languages": ["eng"], "run": {"snapshots": [1], "keep": 9}}
+    asked = graph(
+        {"one": one, "two": {"languages": ["eng"], "run": {"snapshots": [1]}}, "three": {"languages": ["eng"]}}
+    )
+    asked.of_model("one")
+    asked.of_model("two")
+    with pytest.raises(
+        UserError, match=r"run.snapshots of model three = \[\]: \[1.*\] is expected, as model one has it"
+    ):
+        asked.of_model("three")
+    graph({"three": {"languages": ["eng"]}}).of_model("three")
+
+
+def test_settings_that_were_edited_after_they_were_written_are_refused():
+    graph().write_settings("eng")
+    training = graph().result("train", "eng")
+    settings = read_json(training.settings_file)
+    assert STAGES["train"].read(training.settings_file).raw == settings
+    write_json(training.settings_file, settings | {"train": settings["train"] | {"seed": 9}})
+    with pytest.raises(UserError, match="was changed after it was written; delete it and run the workflow again"):
+        STAGES["train"].read(training.settings_file)
+    write_json(Path("mine.json"), settings | {"train": settings["train"] | {"seed": 9}})
+    assert STAGES["train"].read(Path("mine.json")).raw["train"]["seed"] == 9, "a job by hand has settings of its own"
+
+
+def test_what_is_published_is_the_model_that_the_settings_are_about():
+    finish(made(publish={"username": "ada"}), "eng")
+    asked = graph(publish={"username": "ada"})
+    publish = asked.result("publish", "eng")
+    asked.write(publish)
+    assert STAGES["publish"].read(publish.settings_file).keys
+    shutil.rmtree("converted")
+    finish(made(publish={"username": "ada"}, card={"license": "mit"}), "eng")
+    with pytest.raises(UserError, match=r"converted/eng: is not the one that .*publish/eng.json is about"):
+        STAGES["publish"].read(publish.settings_file)
+
+
+def test_links_that_a_copy_made_folders_of_stay():
+    asked = graph()
+    Path("results/of/eng/train").mkdir(parents=True)
+    Path("results/of/eng/train/metrics.jsonl").write_text("")
+    asked.begin("eng")
+    assert Path("results/of/eng/tokenizer").is_symlink() and not Path("results/of/eng/train").is_symlink()
+
+
+def test_what_a_model_asked_for_before_may_be_damaged():
+    finish(made(), "eng")
+    graph().begin("eng")
+    assert asked_before("eng").keys() == {each.title for each in graph().of_model("eng")}
+    Path("results/asked/eng.json").write_text("{")
+    assert asked_before("eng") == {} and why(graph()) == {}

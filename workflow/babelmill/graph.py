@@ -10,11 +10,9 @@ The rules ask this module, and so do the commands: `babelmill why` shows what a 
 """
 
 import contextlib
-import hashlib
-import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from babelmill.config import inputs
 from babelmill.config.layers import flatten
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest, modules
-from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
+from babelmill.core.files import UserError, atomic_write, canonical_json, read_json, read_object
 from babelmill.stages import (
     CHECKPOINTS,
     LABEL,
@@ -34,12 +32,13 @@ from babelmill.stages import (
     NamedStage,
     RunSettings,
     Stage,
+    in_one_line,
+    key_of,
     run_settings_of,
 )
 
 ASKED = RESULTS / "asked"  # {model}.json: what a model asked for in its last run
 LINKS = RESULTS / "of"  # {model}/{stage}: what a model uses now, for people
-DIGITS = 10  # hexadecimal digits of a key
 FEW = 3  # edited modules that are named
 MODELS_OF: dict[Path, list[str]] = {}  # {the path of a result: the models that ask for it}, for the terminal
 
@@ -119,8 +118,9 @@ class Result:
 class Graph:
     """The results that a configuration asks for."""
 
-    def __init__(self, configuration: Configuration, dry_run: bool = False) -> None:
-        self.configuration, self.dry_run = configuration, dry_run
+    def __init__(self, configuration: Configuration, leave_alone: Callable[[Path], bool] = lambda result: False):
+        """Begin with no results. `leave_alone`: whether another run may read the settings of a result now."""
+        self.configuration, self._leave_alone = configuration, leave_alone
         self._jobs: dict[tuple[str, str, str], Result] = {}
         self._paths: dict[Path, Result] = {}
 
@@ -194,20 +194,35 @@ class Graph:
                 result.models.append(model)
 
         add(self.result(stage, model))
+        self._refuse_other_snapshots(model, found.values())
         order = list(STAGES)
         return sorted(found.values(), key=lambda each: order.index(each.stage.stage))
 
+    def _refuse_other_snapshots(self, model: str, results: Iterable[Result]) -> None:
+        """Raise a UserError if a model shares its training with one that keeps other snapshots: it would get these."""
+        asked = self.configuration.model(model).run.snapshots
+        for training in (each for each in results if each.stage.stage == "train" and self.is_of(model, each)):
+            if (kept := self.configuration.model(training.owner).run.snapshots) != asked:
+                raise UserError(
+                    f"run.snapshots of model {model} = {asked}: {kept} is expected, as model {training.owner} has it:"
+                    " both are one training"
+                )
+
     def write(self, result: Result) -> None:
-        """Write the settings file of a result, if it differs. A dry run leaves one alone that another run may read."""
-        if not (self.dry_run and result.stage.named and result.settings_file.exists()):
-            write_if_changed(result.settings_file, result.asked)
+        """Write the settings file of a result and, of a training, its run settings, if they differ."""
+        self.write_file(result.settings_file, result.asked, result.path)
+        if result.stage.stage == "train":
+            self.write_file(run_file(result), self.run_settings(result.owner).written(), result.path)
+
+    def write_file(self, path: Path, content: dict[str, Any], result: Path) -> None:
+        """Write a settings file of a result, if it differs and no other run may read it now."""
+        if not (path.exists() and self._leave_alone(result)):
+            write_if_changed(path, content)
 
     def write_settings(self, model: str) -> None:
-        """Write the settings files of what a model needs, and the run settings of its training."""
+        """Write the settings files of what a model needs."""
         for result in self.of_model(model):
             self.write(result)
-            if result.stage.stage == "train" and not (self.dry_run and run_file(result).exists()):
-                write_if_changed(run_file(result), self.run_settings(result.owner).written())
 
     def places(self, model: str) -> dict[str, str]:
         """Return {title: path} of the results of a model, and of its submission to a challenge."""
@@ -250,16 +265,6 @@ class Graph:
             renew_link(path, each.path)
 
 
-def key_of(asked: dict[str, Any]) -> str:
-    """Return the digest of the content of a settings file."""
-    return hashlib.sha256(in_one_line(asked).encode()).hexdigest()[:DIGITS]
-
-
-def in_one_line(content: Any) -> str:
-    """Return JSON in canonical form, for comparing. (Python writes it ten times as fast as that of files.)"""
-    return json.dumps(content, sort_keys=True, separators=(",", ":"))
-
-
 def write_if_changed(path: Path, content: dict[str, Any]) -> None:
     """Write canonical JSON, unless the file has this content.
 
@@ -278,10 +283,11 @@ def renew_link(path: Path, target: Path) -> None:
     text = os.path.relpath(target, path.parent)
     if path.is_symlink() and os.readlink(path) == text:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.symlink_to(text)
-    beside.replace(path)
+    with contextlib.suppress(OSError):  # a file system without links, or a folder that a copy made of the link
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        beside.symlink_to(text)
+        beside.replace(path)
 
 
 def run_file(training: Result) -> Path:
@@ -310,9 +316,10 @@ def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def asked_before(model: str) -> dict[str, Any]:
-    """Return {title: settings} of what a model asked for in its last run; {} if it has not run."""
-    path = ASKED / f"{model}.json"
-    return dict(read_json(path)) if path.is_file() else {}
+    """Return {title: settings} of what a model asked for in its last run; {} if it has not run, or nobody knows."""
+    with contextlib.suppress(UserError):
+        return read_object(ASKED / f"{model}.json")
+    return {}
 
 
 def reasons(model: str, results: list[Result]) -> dict[Path, list[str]]:

@@ -6,6 +6,9 @@ rules file of the same name in `workflow/rules/`, and a module of the same name 
 """
 
 import csv
+import hashlib
+import json
+import re
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -16,7 +19,7 @@ from babelmill.config.canonical import at_neutral, from_file, given, to_file
 from babelmill.config.mistakes import worded
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
-from babelmill.core import escape
+from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, not_found, read_json, sha256
 
 RESULTS = Path("results")
@@ -24,6 +27,8 @@ SETTINGS = RESULTS / "settings"
 CHECKPOINTS = RESULTS / "checkpoints"
 UNFINISHED = RESULTS / "unfinished"  # {stage}/{result}: what jobs that were killed had done
 LABEL = 40  # characters at most, before the key
+DIGITS = 10  # hexadecimal digits of a key
+KEY = re.compile(f"-([0-9a-f]{{{DIGITS}}})$")  # at the end of the name of a result
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
 OF_SUITES = ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")  # of `score` alone
@@ -129,6 +134,8 @@ class Stage(Settings):
             raise UserError(f"{path}: these are settings of the stage {found!r}, not of {cls.stage!r}")
         if content.get("version") != cls.version:
             raise UserError(f"{path}: written for another version of stage {cls.stage}; run the workflow again")
+        if (key := KEY.search(path.stem)) and key[1] != key_of(content):
+            raise UserError(f"{path}: was changed after it was written; delete it and run the workflow again")
         return cls.from_content(content, path)
 
     @classmethod
@@ -154,6 +161,25 @@ class NamedStage(Stage):
 
     name: str  # the model
     keys: dict[str, str] = {}  # {a result that carries a name: the key of what it was made from}
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a settings file. A UserError also says that a result which carries a name is another one now."""
+        settings = super().read(path)
+        for source, key in settings.keys.items():
+            if Path(source).exists() and key_of(manifest.read(source)["settings"]) != key:
+                raise UserError(f"{source}: is not the one that {path} is about; run the workflow again")
+        return settings
+
+
+def key_of(asked: dict[str, Any]) -> str:
+    """Return the digest of the content of a settings file."""
+    return hashlib.sha256(in_one_line(asked).encode()).hexdigest()[:DIGITS]
+
+
+def in_one_line(content: Any) -> str:
+    """Return JSON in canonical form, for comparing. (Python writes it ten times as fast as that of files.)"""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def all_of(stage: str, names: Any, part: str = "") -> list[tuple[str, str, str]]:

@@ -4,6 +4,7 @@ A rule takes a settings file and what it is made from. A finished result asks fo
 times nor deleted intermediate results can start it again (see `babelmill/graph.py`).
 """
 
+import contextlib
 import functools
 import gc
 import os
@@ -90,7 +91,7 @@ from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
 from babelmill.experiments import asked as experiments
-from babelmill.graph import Graph, run_file, write_if_changed
+from babelmill.graph import Graph, run_file
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
 from babelmill.stages import SETTINGS, STAGES
@@ -106,10 +107,8 @@ def one_line(function):
     def wrapped(*wildcards, **more):
         try:
             return function(*wildcards, **more)
-        except UserError as error:
-            sys.exit(escape.lines(f"error: {error}"))
         except Exception as error:
-            if not (problem := trouble(error)):
+            if not (problem := error if isinstance(error, UserError) else trouble(error)):
                 raise
             sys.exit(escape.lines(f"error: {problem}"))
 
@@ -124,8 +123,13 @@ def load_configuration():
         configuration = Configuration([("the module's config", dict(config))])
     else:
         command_line = workflow.config_settings
-        overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
-        configuration = loading.load(command_line.configfiles or (), overrides)
+        try:
+            overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
+            configuration = loading.load(command_line.configfiles or (), overrides)
+        except UserError:
+            if workflow.is_main_process:
+                raise
+            configuration = Configuration([])  # edited since: a job of a cluster reads nothing but its settings
     rules = {*STAGES, "all", "report", "experiment", "publish_all"}
     rules |= {f"publish_{name}" for name in configuration.batches}
     for group in ("batches", "experiments"):
@@ -136,86 +140,91 @@ def load_configuration():
     return configuration
 
 
+@functools.cache
+def of_other_runs():
+    """Return the results of Snakemakes that run in this folder now. The lock keeps this one from making them."""
+    if not workflow.execution_settings.lock:
+        return set()
+    return {line for file in Path(".snakemake/locks").glob("*.output.lock") for line in file.read_text().splitlines()}
+
+
+def leave_alone(path):
+    """Return whether another run may read the settings of a result now: then this one must not change them."""
+    return workflow.dryrun or not of_other_runs().isdisjoint({str(path), str(path / manifest.NAME)})
+
+
 CONFIG = load_configuration()
-GRAPH = Graph(CONFIG, workflow.dryrun)
-WRITTEN = set()  # the models whose settings files are written
-NAMED = set()  # (stage, model) of the settings files that are written for results with the name of a model
+GRAPH = Graph(CONFIG, leave_alone)
 
 
+@functools.cache
 def asked_for():
     """Return the models of this run's targets."""
     targets = [Path(target).as_posix() for target in workflow.dag_settings.targets] or ["all"]
-    form = re.compile(
-        r"converted/(.+)|(?:published|submissions)/(.+)\.json|predictions/(.+)/.+|reports/(.+)\.\w+|experiments/(.+)"
-        r"|(?:publish_)?(\w+)"
-    )
-    words = [next(filter(None, found.groups())) for found in map(form.fullmatch, targets) if found]
+    form = re.compile(r"(?:\w+/|publish_)?([\w+]+)([./].+)?")  # such as predictions/eng/table.json
+    words = [found[1] for found in map(form.fullmatch, targets) if found]
     names = [name for word in words for name in word.split("+")]
     return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
 
 
-def write_settings(model):
-    """Write the settings files of a model that is asked for, before Snakemake looks for them.
+@functools.cache
+def write_settings(stage, model):
+    """Write the settings files of what a model needs for a stage whose results carry its name, such as `convert`."""
+    GRAPH.write_settings(model)
+    for part in STAGES[stage].parts(CONFIG, model):
+        GRAPH.write(GRAPH.result(stage, model, part))
 
-    Snakemake lists a folder once and does not see a file that appears in it later, so those of all targets are written
-    at once. Only the main process writes: a job of a cluster reads the Snakefile again, perhaps after the configuration
-    was edited, but must use the settings with which it was submitted.
+
+@functools.cache
+def write_settings_of_targets(stage):
+    """Write the settings files of all targets before Snakemake looks for the first one.
+
+    Snakemake lists a folder once, and does not see a file that appears in it later. Only the main process writes: a job
+    of a cluster reads the Snakefile again, perhaps after the configuration was edited, but must use the settings with
+    which it was submitted.
     """
+    for model in asked_for():
+        with contextlib.suppress(UserError):  # what is wrong with a model is said when its turn comes
+            write_settings(stage, model)
+
+
+@functools.cache
+def ask_for_existence_alone():
+    """Let Snakemake compare neither checksums nor what it has recorded: a result whose manifest is there is whole."""
     workflow.dag.max_checksum_file_size = -1
+    workflow.dag.ignore_incomplete = True
     if not IS_MODULE:
         workflow.dag_settings.rerun_triggers = frozenset([RerunTrigger.MTIME])
-    for name in [model, *(() if WRITTEN else asked_for())]:
-        if name not in WRITTEN:
-            WRITTEN.add(name)
-            GRAPH.write_settings(name)
+    elif RerunTrigger.INPUT in workflow.dag_settings.rerun_triggers:
+        raise UserError("--rerun-triggers: mtime is expected: a finished result has fewer inputs than one to make")
 
 
-def write_named_settings(stage, model):
-    """Do the same for a stage whose results carry the name of a model, such as `publish`."""
-    if (stage, model) not in NAMED:
-        for name in {model, *asked_for()}:
-            NAMED.add((stage, name))
-            for part in STAGES[stage].parts(CONFIG, name):
-                GRAPH.write(GRAPH.result(stage, name, part))
+@functools.cache
+def forced():
+    """Return the rules and files that the user forces: with -R, or the targets with --force."""
+    targets = workflow.dag_settings.targets if workflow.dag_settings.forcetargets else ()
+    return {str(each) for each in [*workflow.dag_settings.forcerun, *targets]}
 
 
-def everything_is_shown():
-    """Return whether the user forces something (-R, --forceall): then Snakemake has to see the whole graph."""
-    return bool(workflow.dag_settings.forcerun or workflow.dag_settings.forceall)
-
-
-IS_MADE = {}  # {path: whether a result is made anew} while everything is shown
-
-
-def is_forced(result):
-    """Return whether the user forces a result, by its stage, its path, or all of them."""
-    forced = {str(each) for each in workflow.dag_settings.forcerun}
+@functools.cache
+def is_made_anew(result):
+    """Return whether the user forces a result that is there, or one that it is made from."""
     names = {result.stage.stage, str(result.path), str(result.record)}
-    return workflow.dag_settings.forceall or bool(forced & names)
-
-
-def is_made(result):
-    """Return whether a result is made anew if everything is shown: it is forced or missing, or made from such a one."""
-    if result.path not in IS_MADE:
-        IS_MADE[result.path] = is_forced(result) or not result.is_there or any(map(is_made, result.upstream))
-    return IS_MADE[result.path]
+    is_forced = workflow.dag_settings.forceall or not forced().isdisjoint(names)
+    return is_forced or any(map(is_made_anew, result.upstream))
 
 
 def inputs_of(result):
-    """Return the inputs of the job that makes a result: its settings, and what it is made from unless it is there.
-
-    What is not made anew is `ancient`: times have no say.
-    """
+    """Return the inputs of the job that makes a result: its settings, and what it is made from unless it stays."""
+    ask_for_existence_alone()
     found = {"settings": ancient(str(result.settings_file)), "made_from": []}
     if result.stage.stage == "train":
         found["run"] = ancient(str(run_file(result)))
-    if everything_is_shown():
-        files = [(str(each.path if each.stage.named else each.record), is_made(each)) for each in result.upstream]
-        found["made_from"] = [file if made else ancient(file) for file, made in files]
-    elif not result.is_there:
+    is_there = result.is_there
+    if not is_there or is_made_anew(result):
         found["made_from"] = [str(each.path if each.stage.named else each.record) for each in result.upstream]
-        if result.stage.named and workflow.is_main_process:
-            workflow.dag.forcefiles.add(str(result.path))
+    if result.stage.named and not is_there and workflow.is_main_process:
+        workflow.dag.forcefiles.add(str(result.path))
     return found
 
 
@@ -241,27 +250,16 @@ def named_inputs(stage):
             return inputs_of(GRAPH.named(stage, ".".join(filter(None, (model, part)))))
         if stage == "publish":
             hub_token()  # without one, end with an error now, not after the training
-        write_settings(model)
+        write_settings_of_targets(stage)
+        write_settings(stage, model)
         if not IS_MODULE:
             say_what_is_left_out()
         result = GRAPH.result(stage, model, part)
-        write_named_settings(stage, model)
         if stage == "convert" and result.path.exists() and (lost := manifest.missing(result.path)):
             raise UserError(f"{lost}; delete the folder {result.path}, then it is made again")
         return inputs_of(result)
 
     return of
-
-
-@one_line
-def meant(wildcards):
-    """End with an error for a word that is not a target, and suggest the target that was meant."""
-    word = wildcards.word
-    if word.startswith("published/"):
-        raise UserError(f"there is no target {word}; did you mean {word}.json?")
-    if CONFIG.is_model(word):
-        raise UserError(f"there is no target {word}; did you mean converted/{word}?")
-    raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
 
 
 def gpus(stage, most):
@@ -280,14 +278,6 @@ def each_attempt(amount):
     return lambda wildcards, attempt: amount * attempt
 
 
-@one_line
-def memory_of_corpus(wildcards, attempt):
-    """Return the MB of `corpus`: some bytes of each document, and in each process the model that finds languages."""
-    asked = GRAPH.named("corpus", wildcards.result).asked
-    gigabytes = sum(each["bytes"] for each in asked["sources"].values() if isinstance(each, dict)) / 1e9
-    return round(8000 + 250 * gigabytes + 9 * identifiers.megabytes(CONFIG, asked["languages"][0])) * attempt
-
-
 def of_models(stage, asked_of, output):
     """Return an input function: the inputs of a report or an experiment, which is written whenever it is asked for."""
 
@@ -296,7 +286,7 @@ def of_models(stage, asked_of, output):
         (name,) = wildcards
         path = SETTINGS / stage / f"{name}.json"
         if workflow.is_main_process:
-            write_if_changed(path, asked_of(GRAPH, name))
+            GRAPH.write_file(path, asked_of(GRAPH, name), Path(output.format(name)))
             workflow.dag.forcefiles.add(output.format(name))
         return {
             "settings": ancient(str(path)),

@@ -7,12 +7,7 @@ rule evaluate:
         unpack(inputs("evaluate")),
     output:
         manifest="results/evaluate/{result}/manifest.json",
-        evaluation=report(
-            "results/evaluate/{result}/evaluation.json",
-            caption="../report/evaluation.rst",
-            category="Evaluation",
-            labels={"model": "{result}"},
-        ),
+        evaluation="results/evaluate/{result}/evaluation.json",
     log:
         "logs/evaluate/{result}.log",
     conda:

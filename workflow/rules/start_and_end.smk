@@ -37,14 +37,13 @@ def refuse_missing_package():
 
 
 def begin_anew():
-    """Delete the checkpoints of trainings that the user forces: else `-R train` would take the finished one.
+    """Delete the checkpoints of finished trainings that are made anew: else `-R train` would take them.
 
-    A training that is only missing continues from its checkpoint, also if the user forces another stage.
+    One that is not finished continues, so after a kill the same command, `-R train` too, goes on where it was.
     """
-    for stage, name in jobs_to_run():
-        training = GRAPH.named(stage, name) if stage == "train" else None
-        made_anew = training and (is_forced(training) or (everything_is_shown() and training.is_there))
-        if made_anew and (CHECKPOINTS / name).exists():
+    trainings = [GRAPH.named(stage, name) for stage, name in jobs_to_run() if stage == "train" and not workflow.touch]
+    for name in [each.name for each in trainings if each.is_there and is_made_anew(each)]:
+        if (CHECKPOINTS / name).exists():
             logger.info(f"training begins anew: {CHECKPOINTS / name} is deleted")
             shutil.rmtree(CHECKPOINTS / name)
 
@@ -75,7 +74,7 @@ def say_edits():
     if workflow.dryrun and workflow.dag is not None and workflow.is_main_process:
         with contextlib.suppress(UserError):  # what is wrong in the configuration was said before
             run = set(jobs_to_run())
-            there = {each.path: each for model in WRITTEN for each in GRAPH.of_model(model)}
+            there = {each.path: each for model in asked_for() for each in GRAPH.of_model(model)}
             for line in edits(each for each in there.values() if (each.stage.stage, each.name) not in run):
                 print(escape.lines(line))
 
@@ -97,7 +96,7 @@ onstart:
     refuse_missing_package()
     earlier_runs.cancel_slurm_jobs()
     begin_anew()
-    for model in WRITTEN:
+    for model in asked_for():
         GRAPH.begin(model)
     say_idle_gpus()
 

@@ -146,7 +146,7 @@ def test_rules_from_github_use_the_installed_package_of_the_same_release(study):
         about = ["-c", "user.name=a", "-c", "user.email=a", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", *about, *arguments], cwd=repository, check=True, capture_output=True)
 
-    for name in ("workflow/rules", "workflow/report", "envs"):
+    for name in ("workflow/rules", "envs"):
         shutil.copytree(ROOT / name, repository / name)
     shutil.copy(ROOT / "workflow/Snakefile", repository / "workflow")
     version = repository / "workflow/babelmill/__init__.py"

@@ -4,8 +4,9 @@
     babelmill clean --remove    # delete them
 
 A result stays when settings change, so that going back costs nothing; this command frees the disk space. It looks at
-all models of the configuration: targets, `models:`, batches of languages that have run, and experiments. What lies in
-`results/checkpoints` is kept for as long as its model is asked for; a folder in which a process works now stays.
+all models of the configuration: targets, `models:`, experiments, and languages that have run or are in `converted/`.
+What lies in `results/checkpoints` is kept for as long as its model is asked for; a folder in which a process works now
+stays.
 
 What `run.checkpoints` keeps elsewhere stays; a line names the place.
 """
@@ -15,7 +16,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from babelmill.commands.progress.earlier_runs import who_holds_the_lock
 from babelmill.config import loading
+from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.graph import ASKED, LINKS, Graph
 from babelmill.runtime.run_lock import Lock
@@ -25,7 +28,8 @@ from babelmill.stages import CHECKPOINTS, RESULTS, SETTINGS, STAGES, UNFINISHED
 def models_of(graph: Graph) -> list[str]:
     """Return the models whose results stay."""
     configuration = graph.configuration
-    ran = [path.stem for path in ASKED.glob("*.json") if configuration.is_model(path.stem)]
+    ran = [path.stem for path in ASKED.glob("*.json")] + [path.name for path in Path("converted").glob("*")]
+    ran = [name for name in sorted(ran) if configuration.is_model(name)]
     cells = [cell.name for each in configuration.cells.values() for cell in each]
     return list(dict.fromkeys([*configuration.targets(), *configuration.top.models, *cells, *ran]))
 
@@ -67,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """List what is unused with its size; with `--remove`, delete it."""
+    """List what is unused with its size; with `--remove`, delete it, unless a run may be making it."""
+    if args.remove and any(Path(".snakemake/locks").glob("*")):
+        raise UserError(who_holds_the_lock())
     graph = Graph(loading.from_arguments(args))
     found = {path: size_of(path) for path in unused(graph)}
     for path, size in found.items():

@@ -192,14 +192,18 @@ def read_text(path: str | Path) -> str:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def read_json(path: str | Path, where: object = None) -> Any:
-    """Read a JSON file; raise a UserError, which begins with `where` or the path, if it is missing or damaged."""
+MAKE_AGAIN = "if the workflow made it, delete it and run again"
+
+
+def read_json(path: str | Path, where: object = None, remedy: str = MAKE_AGAIN) -> Any:
+    """Read a JSON file; raise a UserError, which begins with `where` or the path, if it is missing or damaged.
+
+    `remedy`: what the user should do about a damaged one.
+    """
     try:
         return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:  # also an integer of thousands of digits, and thousands of brackets
-        raise UserError(
-            f"{where or path}: not valid JSON ({error}); if the workflow made it, delete it and run again"
-        ) from None
+        raise UserError(f"{where or path}: not valid JSON ({error}); {remedy}") from None
 
 
 def read_object(path: str | Path, where: object = None) -> dict[str, Any]:

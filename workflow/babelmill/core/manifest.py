@@ -91,8 +91,8 @@ def _digest(content: dict[str, Any]) -> str:
 
 def read_sealed(path: Path) -> Any:
     """Return what `write_sealed` wrote, without the sha256; raise a UserError if it was changed since then."""
-    whole = path.parent if path.name == NAME else path
-    return unsealed(read_json(path), path, f"delete {whole} and run the workflow again")
+    remedy = f"delete {path.parent if path.name == NAME else path} and run the workflow again"
+    return unsealed(read_json(path, remedy=remedy), path, remedy)
 
 
 def unsealed(content: Any, where: object, remedy: str) -> Any:
@@ -127,15 +127,17 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def missing(folder: Path) -> str | None:
-    """Say which result file of a stage is missing; None if all are there.
+    """Say which result file of a stage is missing or has another size; None if all are there.
 
     This includes the files that are listed in manifests of snapshots below the folder.
     """
     if not (folder / NAME).is_file():
         return "has not run yet"
-    for path in (folder / name for name in read(folder)["files"]):
+    for path, entry in ((folder / name, entry) for name, entry in read(folder)["files"].items()):
         if not path.is_file():
             return f"{path} is missing"
+        if path.stat().st_size != entry["bytes"]:
+            return f"{path} is not whole"
         if path.name == NAME and (below := missing(path.parent)):
             return below
     return None

@@ -16,7 +16,7 @@ from babelmill.core.places import PACKAGE
 
 # The modules and folders that change no result, or only through the settings of a stage.
 OF_NO_RESULT = {"__init__", "__main__", "cli", "commands", "config", "core", "graph", "hub", "runtime"}
-OF_NO_RESULT |= {"settings", "stages"}
+OF_NO_RESULT |= {"stages"}
 TEMPLATES = (".html", ".md")
 DIGITS = 16  # hexadecimal digits of a hash
 
