@@ -115,6 +115,19 @@ def test_show_warns_of_texts_longer_than_a_gpt_bert_was_made_for(exported, caplo
     assert trying.complete(exported / "export", " The old door." * 150, None) and "made for 512" in caplog.text
 
 
+def test_a_hidden_word_of_a_held_out_sentence_is_guessed(exported):
+    """A document gives its first sentence of 8 words or more in which words are one token; the word is by a rule."""
+    documents = ["Too short. Seven!\n\n" + SENTENCES[0], "Of six words in all only.", SENTENCES[1]]
+    lines = [*trying.guess_hidden_words(exported / "export", documents, 5)]
+    assert len(lines) == 4, "a document without such a sentence is passed over"
+    for sentence, line, guesses in zip(SENTENCES, lines[::2], lines[1::2], strict=False):
+        likeliest, right = re.fullmatch(
+            r"      '(\w+)' \d\.\d\d, '.+' \d\.\d\d, '.+' \d\.\d\d \(right: (\w+)\)", guesses
+        ).groups()
+        assert likeliest == right and line == f"    {sentence.replace(right, '____', 1)}"
+    assert len([*trying.guess_hidden_words(exported / "export", documents, 1)]) == 2
+
+
 def test_folder_is_complete_and_safe(trained):
     """All that the design promises; every file in the manifest; no pickle; no second copy of the embedding."""
     folder = trained.folder / "export"

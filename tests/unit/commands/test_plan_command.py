@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -44,6 +45,14 @@ def test_the_number_of_parameters_is_the_models(gate, mixing, layers):
     assert size.parameters == sum(parameter.numel() for parameter in GPTBert(shape).parameters())
     per_position = layers * ((5 if gate else 4) * 32 * 32 + 3 * 32 * 48 + 2 * 16 * 32 + 2 * 63 * 32)
     assert flops(size, 16, 10.0, 3.0) == 6 * (10 * per_position + 3 * (32 * 32 + 400 * 32))
+
+
+@pytest.mark.parametrize(("load", "said"), [(0.9, False), (793.2, True)])
+def test_a_busy_machine_is_said(fresh, monkeypatch, capsys, load, said):
+    monkeypatch.chdir(fresh.path)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert cli.main(["plan", "eng", "--gpus", "0"]) == 0
+    assert ("This machine is busy (load 793.2 on" in capsys.readouterr().out) is said
 
 
 def test_it_foretells_what_training_did(workspace):

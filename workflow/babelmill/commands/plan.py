@@ -13,6 +13,7 @@ forward passes keep. (Training all of 8 billion parameters took up to 8 % more, 
 
 import argparse
 import csv
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -102,5 +103,7 @@ def run(args: argparse.Namespace) -> None:
     machine = f"GPU: {gpu} (--gpu names another), {(peak_of(gpu) or 0) / 1e12:,.0f} TFLOP/s in bf16."
     if not any(row["GPUs"] for row in rows):
         machine = "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster)."
+        if (load := os.getloadavg()[0]) > (cores := len(os.sched_getaffinity(0))):
+            machine += f"\nThis machine is busy (load {load:.1f} on {plural(cores, 'core')}): it will take longer."
     notes = said_once((row["model"], note) for row, of_row in found for note in of_row)
     print(*table(rows), machine, HOW_FAR_OFF, *notes, sep="\n")
