@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from helpers import ROOT, SCRIPTS
 from helpers.environments import TRANSFORMERS_4, TUNING, installed
+from helpers.hub.hub_data import SENTENCES
 from helpers.hub.hub_server import HubServer
 from helpers.programs.prepared import run_python
 

@@ -37,7 +37,7 @@ BYTES_PER_TOKEN = 4.2  # in English, for 8,192 to 32,768 entries; in other langu
 BYTES_PER_DESCRIPTION = 60  # bytes of a row of labelled text, with its codes
 PACKED = 3  # bytes of text per byte of a compressed file or of Parquet
 BUILTIN_BYTES = 2.26e6  # size of `python-docs` in Python 3.11
-CORE = 15e9  # FLOP/s of a core of a processor in fp32: assumed until a training has finished here
+CORE = 25e9  # FLOP/s of a core of a processor in fp32: assumed until a training has finished here
 LIBRARIES = 0.6  # GiB that the libraries of a process without a GPU take
 FEW = 20  # documents of the validation text, below which a note says so
 
