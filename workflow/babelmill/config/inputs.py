@@ -4,6 +4,7 @@ These facts about files and repositories belong in settings files, beside the se
 """
 
 import functools
+import json
 import platform
 import re
 from pathlib import Path
@@ -43,20 +44,12 @@ def hub_datasets(configuration: Configuration, code: str) -> list[dict[str, Any]
     corpus = configuration.corpus(code).corpus
     if corpus.files or corpus.builtin or not corpus.hub:
         return []
-    file_format = {"format": corpus.format} if corpus.format else {}
-    if isinstance(corpus.hub, str):
-        return [{"repository": _of_language(corpus.hub, code), "revision": corpus.revision} | file_format]
-    parts = [
-        {key: _of_language(value, code) for key, value in part.model_dump().items() if value} for part in corpus.hub
-    ]
-    return [part | file_format | {"revision": corpus.revision} for part in parts]
-
-
-def _of_language(value: str | list[str], code: str) -> str | list[str]:
-    """Replace {language} by a language's code."""
-    if isinstance(value, list):
-        return [text.replace("{language}", code) for text in value]
-    return value.replace("{language}", code)
+    common = {"revision": corpus.revision} | ({"format": corpus.format} if corpus.format else {})
+    entries = (
+        [{"repository": corpus.hub}] if isinstance(corpus.hub, str) else [part.model_dump() for part in corpus.hub]
+    )
+    parts = [{key: value for key, value in entry.items() if value} | common for entry in entries]
+    return json.loads(json.dumps(parts).replace("{language}", code))
 
 
 def counted(corpus: Corpus) -> dict[str, Any]:
@@ -77,14 +70,6 @@ def characters(configuration: Configuration, model: str) -> int | None:
     if resolved.source or resolved.tokenizer.source or (resolved.model.config or {}).get("model_type") != "canine":
         return None
     return resolved.model.max_position_embeddings
-
-
-def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None:
-    """Return the repository of the model that a model continues, in the form of `hub_datasets`; None without one."""
-    resolved = configuration.model(model)
-    if not resolved.source or resolved.source.kind != "hub":
-        return None
-    return {"repository": resolved.source.name, "revision": resolved.model.revision}
 
 
 def check(configuration: Configuration, model: str) -> None:
@@ -112,7 +97,8 @@ def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
     elif resolved.model.architecture == "norbert4":
         asked["architecture"] = "norbert4"
     if source.kind == "hub":
-        return asked | {"source": hub_model(configuration, model), "sources": {}}
+        repository = {"repository": source.name, "revision": resolved.model.revision}
+        return asked | {"source": repository, "sources": {}}
     where = f"{resolved.origins['model.source']}: model.source = {source.name!r}"
     return asked | {"source": None, "sources": {source.name: _folder(source.name, where)}}
 
@@ -197,10 +183,8 @@ def repository(configuration: Configuration, model: str) -> str:
     parts = name.replace("{username}", "x").split("/")
     if len(parts) != 2 or not all(REPOSITORY_PART.fullmatch(part) for part in parts) or "--" in name or ".." in name:
         key = "publish.username" if publish.username else "publish.repo_template"
-        raise UserError(
-            f"{resolved.origins[key]}: {key}: {name!r}, for model {model}: a name of the Hub is expected: letters and"
-            " digits with single . - and _ between them, at most 96"
-        )
+        allowed = "letters and digits with single . - and _ between them, at most 96"
+        raise UserError(f"{resolved.origins[key]}: {key}: {name!r}: a name of the Hub is expected: {allowed}")
     return name
 
 

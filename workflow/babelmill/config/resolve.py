@@ -119,10 +119,9 @@ class Configuration:
         for group in NAMED:
             for name in getattr(self.top, group):
                 if not NAME.fullmatch(name):
-                    raise UserError(
-                        f"{self.origin_of_name(name)}: {group}: {name!r}: letters and digits are expected, in groups"
-                        " joined by single underscores, beginning with a small letter, such as srp_Latn"
-                    )
+                    form = "in groups joined by single underscores, beginning with a small letter, such as srp_Latn"
+                    where = f"{self.origin_of_name(name)}: {group}: {name!r}"
+                    raise UserError(f"{where}: letters and digits are expected, {form}")
         self.table = self._language_table()
         ordinary = [row for code, row in self.table.items() if code not in self.defaults["languages"]]
         self.batches = {f"tier{tier}": [row.code for row in ordinary if row.tier == tier] for tier in (1, 2, 3)}
