@@ -4,10 +4,9 @@ import json
 
 import pytest
 
+from babelmill.config.datasets import DATA
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import submission_of
-from babelmill.config.suites import suites_of_model
-from babelmill.config.tasks import DATA, tasks_of_model
 from babelmill.core.templates import columns_of
 from babelmill.stages import LABEL
 from conftest import Workspace, write_texts
@@ -29,7 +28,7 @@ ONE_LINE = Configuration([("config/config.yaml", values())])
 
 def write_tasks(folder, configuration):
     """Write files for a model's fine-tuning tasks, with their columns."""
-    for name in tasks_of_model(configuration, "mine"):
+    for name in configuration.model("mine").tuned:
         task = configuration.task(name)
         columns = {column: "" for text in (task.text, task.pair) if text for column in columns_of(text)}
         for pattern in task.train + task.test:
@@ -44,7 +43,7 @@ def fresh(tmp_path) -> Workspace:
     """A workspace in which nothing has been run, with text in place of the Hub's, and files in place of the tasks'."""
     for name in ("eng", "dev"):
         write_texts(tmp_path / "texts" / name, "eng", documents=3)
-    for suite in suites_of_model(ONE_LINE, "mine"):
+    for suite in ONE_LINE.model("mine").scored:
         for pattern in ONE_LINE.suite(suite).challenge_files_of("eng"):
             path = tmp_path / "evaluation_data" / pattern.replace("*", "made")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +55,7 @@ def fresh(tmp_path) -> Workspace:
 
 def test_one_line_of_configuration_trains_and_scores(fresh):
     fresh.configure(values() | LOCAL)
-    suites, evaluation = suites_of_model(ONE_LINE, "mine"), ONE_LINE.model("mine").evaluation
+    suites, evaluation = list(ONE_LINE.model("mine").scored), ONE_LINE.model("mine").evaluation
     jobs = fresh.would_run(targets=["converted/mine"])
     stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate")
     assert jobs == {

@@ -20,7 +20,7 @@ def dataset(documents) -> dict[str, bytes]:
 # What `babelmill tune` does before it tunes.
 BY_HAND = """
 from babelmill import task
-from babelmill.commands.progress.made_by_hand import made_by_hand
+from babelmill.commands.by_hand import made_by_hand
 from babelmill.config import loading
 from babelmill.graph import Graph
 

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from babelmill import suite as suite_stage
-from babelmill.commands.progress.made_by_hand import made_by_hand
+from babelmill.commands.by_hand import made_by_hand
+from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import read_rules
-from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.core.yaml_file import read_yaml

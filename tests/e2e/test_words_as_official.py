@@ -10,9 +10,9 @@ import pytest
 
 from babelmill import suite as suite_stage
 from babelmill.cli import main
-from babelmill.commands.progress.made_by_hand import made_by_hand
+from babelmill.commands.by_hand import made_by_hand
+from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
-from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.graph import Graph

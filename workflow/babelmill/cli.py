@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
@@ -44,7 +45,7 @@ def command_module(command: str) -> ModuleType:
     return importlib.import_module(f"babelmill.commands.{command}")
 
 
-def parser_for(commands: list[str]) -> argparse.ArgumentParser:
+def parser_for(commands: Collection[str]) -> argparse.ArgumentParser:
     """Return the parser, with the arguments of `commands` and only the name and one line of help of the others."""
     usage = "babelmill [-h] [--version] COMMAND ..."  # instead of a list of two options: the help fits one screen
     parser = argparse.ArgumentParser(prog="babelmill", usage=usage, add_help=False)
@@ -55,22 +56,12 @@ def parser_for(commands: list[str]) -> argparse.ArgumentParser:
     word = "COMMAND ..."  # for which argparse leaves enough room that each command stands beside its help
     subparsers = parser.add_subparsers(title=title, prog=parser.prog, dest="command", metavar=word, required=True)
     for name, line in COMMANDS.items():
-        if name not in commands:
-            subparsers.add_parser(name, help=line, add_help=False)
-            continue
-        module = command_module(name)
-        formatter = argparse.RawDescriptionHelpFormatter
-        subparser = subparsers.add_parser(name, help=line, description=module.__doc__, formatter_class=formatter)
-        module.add_arguments(subparser)
+        subparser = subparsers.add_parser(name, help=line)
+        if name in commands:
+            module = command_module(name)
+            subparser.description, subparser.formatter_class = module.__doc__, argparse.RawDescriptionHelpFormatter
+            module.add_arguments(subparser)
     return parser
-
-
-def complete_in_the_shell() -> None:
-    """Complete a command line, if the shell started this process to do that."""
-    if "_ARGCOMPLETE" in os.environ:
-        import argcomplete
-
-        argcomplete.autocomplete(parser_for(list(COMMANDS)))
 
 
 def refuse_another_checkout() -> None:
@@ -85,7 +76,6 @@ def refuse_another_checkout() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command, and return its exit code: 1 after an error. Whoever reads its output may stop at any time."""
-    complete_in_the_shell()
     try:
         return run(sys.argv[1:] if arguments is None else arguments)
     except BrokenPipeError:

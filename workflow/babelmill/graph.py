@@ -182,7 +182,7 @@ class Graph:
     def of_model(self, model: str, stage: str = "convert") -> list[Result]:
         """Return the results that a model needs up to a stage, in the order of the stages, each after its upstream."""
         self.configuration.model(model)  # it raises an error for an unknown one
-        inputs.require_labels(self.configuration, model)
+        inputs.check(self.configuration, model)
         found: dict[Path, Result] = {}
 
         def add(result: Result) -> None:

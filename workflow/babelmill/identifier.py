@@ -26,7 +26,8 @@ def run(job: Job[IdentifierStage]) -> None:
     """Fetch the model and, where we know its sha256, compare it."""
     settings = job.settings
     repository, commit, name = (settings.source[key] for key in ("repository", "commit", "file"))
-    log.info("%s of %s at %s", name, repository, commit)
+    origin = f"{name} of {repository} at {commit[:8]}"
+    log.info("%s", origin)
     path = of_repository(IDENTIFIER, repository, commit, commit).get([name])[name]
     wanted, found = settings.source["sha256"], sha256(path)
     if wanted not in (None, found):

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, Self
 
 import pydantic
 
-from babelmill.config import identifiers, inputs, schema, submissions, suites, tasks
-from babelmill.config.canonical import at_neutral, from_file, to_file
+from babelmill.config import datasets, identifiers, inputs, schema, submissions
+from babelmill.config.canonical import at_neutral, from_file, given, to_file
 from babelmill.config.mistakes import worded
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
@@ -182,11 +182,6 @@ def in_one_line(content: Any) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
-def given(**fields: Any) -> dict[str, Any]:
-    """Return the fields that are not empty: settings files leave the others out."""
-    return {key: value for key, value in fields.items() if value}
-
-
 def all_of(stage: str, names: Any, part: str = "") -> list[tuple[str, str, str]]:
     """Return the jobs of a stage for several languages."""
     return [(stage, name, part) for name in names]
@@ -208,7 +203,6 @@ class DownloadStage(Stage):
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Name the datasets and, with a budget, the keys that decide when it is used up."""
-        inputs.check_budget(configuration, name)
         corpus, found = configuration.corpus(name).corpus, inputs.hub_datasets(configuration, name)
         if corpus.budget:
             how = {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
@@ -255,7 +249,7 @@ class SuiteStage(Stage):
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return suites.pairs_of_suite(configuration, name, part)
+        return datasets.items_of_suite(configuration, name, part)
 
     def label(self) -> str:
         """Return the suite and the languages."""
@@ -280,7 +274,7 @@ class TaskStage(Stage):
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return tasks.rows_of_task(configuration, name, part)
+        return datasets.rows_of_task(configuration, name, part)
 
     def label(self) -> str:
         """Return the task and the languages."""
@@ -328,15 +322,14 @@ class CorpusStage(Stage):
         return {
             "download": all_of("download", [name] if inputs.hub_datasets(configuration, name) else []),
             "identifier": all_of("identifier", [name] if identifiers.on_the_hub(configuration, name) else []),
-            "suites": [("suite", name, suite) for suite in suites.suites_of_corpus(configuration, name)],
+            "suites": [("suite", name, suite) for suite in datasets.suites_of_corpus(configuration, name)],
         }
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing."""
-        inputs.check_budget(configuration, name)
         corpus = configuration.corpus(name).corpus
-        corpus = corpus.model_copy(update={"decontaminate": suites.suites_of_corpus(configuration, name)})
+        corpus = corpus.model_copy(update={"decontaminate": datasets.suites_of_corpus(configuration, name)})
         if not inputs.hub_datasets(configuration, name):
             corpus = corpus.model_copy(update={"hub": None, "revision": ""})
         fields = {"corpus": corpus, "sources": inputs.corpus_sources(configuration, name)}
@@ -541,15 +534,14 @@ class ScoreStage(Stage):
     @classmethod
     def parts(cls, configuration: Configuration, model: str) -> list[str]:
         """Return the suites that a model is scored on."""
-        return suites.suites_of_model(configuration, model)
+        return list(configuration.model(model).scored)
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         """Return the export, the items, and the training text, in which the items are looked for."""
-        covered = suites.languages_of_suite(configuration, name, part)
         return {
             "export": [("export", name, "")],
-            "suites": all_of("suite", covered, part),
+            "suites": all_of("suite", configuration.model(name).scored[part], part),
             "corpora": all_of("corpus", configuration.languages_of(name)),
         }
 
@@ -564,9 +556,9 @@ class ScoreStage(Stage):
             how["pairs"] = evaluation.pairs
         if "masked" in methods:
             how["masked_pairs"] = evaluation.masked_pairs
-        covered = suites.languages_of_suite(configuration, name, part)
+        covered = resolved.scored[part]
         fields = {"suite": part, "covered": covered, "headline": suite.headline, "methods": list(methods)}
-        return fields | suites.how_scored(suite) | how
+        return fields | datasets.how_scored(suite) | how
 
     def label(self) -> str:
         """Return the suite and the languages."""
@@ -594,23 +586,22 @@ class TuneStage(Stage):
         """Return each task that a model is tuned for with each of its seeds, such as "rte.42"."""
         return [
             f"{task}.{seed}"
-            for task in tasks.tasks_of_model(configuration, model)
-            for seed in tasks.seeds_of_task(configuration, model, task)
+            for task in configuration.model(model).tuned
+            for seed in datasets.seeds_of_task(configuration, model, task)
         ]
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         task = part.rpartition(".")[0]
-        covered = tasks.languages_of_task(configuration, name, task)
-        return {"export": [("export", name, "")], "tasks": all_of("task", covered, task)}
+        return {"export": [("export", name, "")], "tasks": all_of("task", configuration.model(name).tuned[task], task)}
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Say how the model is tuned, and which of its languages the task covers."""
         task, _, seed = part.rpartition(".")
-        fields = {"covered": tasks.languages_of_task(configuration, name, task), "seed": int(seed)}
-        keep = configuration.model(name).evaluation.keep_tuned
-        return tasks.how_tuned(configuration, task) | fields | given(keep=keep)
+        resolved = configuration.model(name)
+        fields = {"covered": resolved.tuned[task], "seed": int(seed)}
+        return datasets.how_tuned(configuration, task) | fields | given(keep=resolved.evaluation.keep_tuned)
 
     def label(self) -> str:
         """Return the task and the languages."""
@@ -653,12 +644,12 @@ class ConvertStage(NamedStage):
         """Give what the card says: names, tags and scripts of languages, titles and baselines of suites."""
         resolved = configuration.model(name)
         rows = {code: configuration.table[code] for code in resolved.languages}
-        scored = {suite: configuration.suite(suite) for suite in ScoreStage.parts(configuration, name)}
+        scored = {suite: configuration.suite(suite) for suite in resolved.scored}
         about = {
-            suite: {"title": entry.title or suite, "baselines": suites.baselines_of(configuration, entry, rows)}
+            suite: {"title": entry.title or suite, "baselines": datasets.baselines_of(configuration, entry, rows)}
             for suite, entry in scored.items()
         }
-        tuned = {task: about_task(configuration, task) for task in tasks.tasks_of_model(configuration, name)}
+        tuned = {task: datasets.about_task(configuration, task) for task in resolved.tuned}
         table = {code: {"name": row.name, "tag": row.tag, "script": row.script} for code, row in rows.items()}
         of_here = resolved.source.name if resolved.source and called(resolved) == HERE else None
         return {"card": resolved.card, "language_table": table} | given(suites=about, tasks=tuned, source=of_here)
@@ -799,14 +790,6 @@ def called(resolved: ResolvedModel) -> str | None:
 def learns_labels(resolved: Resolved) -> bool:
     """Return whether these settings are of a model that learns labels."""
     return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
-
-
-def about_task(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Return how a task and its protocol are called, and its baselines."""
-    task, tuning = configuration.task(name), configuration.tuning(name)
-    baselines = [line.model_dump() for line in task.baselines]
-    about = {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
-    return about | ({"kind": task.kind} if task.kind == "tagging" else {})
 
 
 def mixture_of(resolved: ResolvedModel) -> dict[str, Any]:

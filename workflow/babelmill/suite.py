@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from huggingface_hub.utils import disable_progress_bars
 
-from babelmill.config.suites import located
+from babelmill.config.datasets import located
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import atomic_write
 from babelmill.core.stage_entry import Job

@@ -22,10 +22,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from babelmill.config.inputs import check_tokenizer
 from babelmill.core import manifest, stage_entry
 from babelmill.core.escape import some
-from babelmill.core.files import UserError, copy_file, write_text
+from babelmill.core.files import UserError, copy_file, read_json, write_text
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import span
 from babelmill.hub import revisions
@@ -90,6 +89,20 @@ def train(batches: Iterator[list[str]], size: int, min_frequency: int, space: bo
     if space:
         prefix_space.put(tokenizer)
     return tokenizer
+
+
+def check_tokenizer(path: str, where: str) -> None:
+    """Raise a UserError, which begins with `where`, unless a model can be trained with this tokenizer.json."""
+    try:
+        content = read_json(path)
+        vocabulary = content["model"]["vocab"]
+        special = {token["content"]: token["special"] for token in content["added_tokens"]}
+    except (KeyError, TypeError):
+        raise UserError(f"{where}: a file of the `tokenizers` library is expected") from None
+    known = special.keys() | {piece if isinstance(piece, str) else piece[0] for piece in vocabulary}
+    for token in ("<s>", "</s>", "<pad>", "<mask>"):
+        if token not in known or not special.get(token):
+            raise UserError(f"{where}: {token} is expected among the special tokens")
 
 
 # The text to train on.

@@ -11,7 +11,7 @@ from snakemake.logging import logger
 from babelmill.commands import clean
 from babelmill.commands.progress import earlier_runs
 from babelmill.commands.terminal import run_summary
-from babelmill.config.tasks import task_note
+from babelmill.config.datasets import task_note
 from babelmill.core.words import said_once
 from babelmill.graph import edits
 from babelmill.runtime.remote.places import check_package

@@ -87,15 +87,3 @@ def test_another_checkouts_script_refuses(tmp_path):
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"error: this babelmill belongs to {ROOT}, but this folder has its own")
     assert "files written" in babelmill("init", "study", cwd=tmp_path).stdout
-
-
-def test_the_shell_completes_commands_and_options():
-    def answers(line: str) -> list[str]:
-        environment = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
-        command = f'exec 8>&1 9>/dev/null; exec "{SCRIPT}"'
-        variables = os.environ | environment
-        done = subprocess.run(["bash", "-c", command], env=variables, capture_output=True, text=True)
-        return [word.strip() for word in done.stdout.replace("\x0b", "\n").splitlines()]
-
-    assert "status" in answers("babelmill sta")
-    assert "--profile" in answers("babelmill why --pro")

@@ -91,17 +91,21 @@ def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
         "documents": {"scored": 2, "of": 2},
     }
     share = {"score": 0.73, "n": 2000, "interval": [0.68, 0.78]}
-    methods = {"causal": {"pairs": share, "paradigms": share}}
-    found = {"headline": {"of": "pairs"}, "languages": {"eng": {"methods": methods}}}
+    methods = {"causal": {"pairs": share, "paradigms": share, "by_phenomenon": {"all": share}}}
+    found = {"headline": {"of": "pairs", "method": "causal"}, "languages": {"eng": {"methods": methods}}}
     figures = {"evaluation": evaluation, "scores": {"blimp": found}}
-    manifest.write(folder, any_settings("convert"), ["config.json"], figures=figures)
+    manifest.write(folder, any_settings("convert", languages=["eng"]), ["config.json"], figures=figures)
     folder = folder.rename(tmp_path / "gpt\x1b[2J")
     monkeypatch.setattr(sys, "stdout", Screen())
     assert cli.run(["show", str(folder)]) == 0
-    assert "gpt\\x1b[2J\n  bits per byte" in sys.stdout.getvalue()
+    assert "gpt\\x1b[2J\n" in sys.stdout.getvalue()
     monkeypatch.undo()
     show.run(argparse.Namespace(folder=folder, held_out=None, masked=None, prompt="", steps=None))
     shown = capsys.readouterr().out
-    assert "\n    blimp eng: causal 73.0 (68.0 to 78.0)" in shown and shown.count("...\n") == 1
+    assert re.search(r"\n  validation text +eng +causal +1\.500 +1\.480 to 1\.520 +1\.500 +bits per byte\n", shown), (
+        shown
+    )
+    assert re.search(r"\n  blimp +eng +causal +73\.0 +68\.0 to 78\.0 +50\.0 +%\n", shown)
+    assert shown.count("...\n") == 1
     with pytest.raises(UserError, match="--masked '': "):
         show.run(argparse.Namespace(folder=folder, held_out=None, masked="", prompt=None, steps=None))

@@ -9,8 +9,7 @@ import select
 import signal
 import time
 
-from babelmill.commands.progress.model_status import Status
-from babelmill.commands.terminal.status_table import status_table
+from babelmill.commands.status import Status, status_table
 from babelmill.config import loading
 from babelmill.graph import Graph
 from babelmill.runtime import run_lock

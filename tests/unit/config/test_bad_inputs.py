@@ -78,7 +78,7 @@ models: [eng] => models = ['eng']: input should be a valid dictionary
 models: {a/b: {languages: [eng]}} => models: 'a/b': letters and digits are expected
 languages: {gsw: {script: Latn}} => languages.gsw.name: a language of your own has a name
 languages: {eng: {tag: eng_Latn}} => languages.eng.tag = 'eng_Latn': a code of ISO 639
-card: {license: Apache-2.0} => card.license = 'Apache-2.0': | did you mean apache-2.0
+card: {license: Apache-2.0} => card.license = 'Apache-2.0': string should match pattern
 train: {epochs: many} => train.epochs = 'many': | number
 train: {epochs: true} => train.epochs = True: a number is expected
 train: {betas: [0.9]} => train.betas = [0.9]: list should have at least 2 items

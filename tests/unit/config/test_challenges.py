@@ -4,11 +4,12 @@ import re
 
 import pytest
 
+from babelmill.config.datasets import baselines_of
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.snapshots import BABYLM
 from babelmill.config.submissions import rules_of_model, submission_of
-from babelmill.config.suites import baselines_of, code_in_suite, languages_of_suite, suites_of_model
 from babelmill.core.files import UserError
+from babelmill.graph import Graph
 from helpers.stages import settings_of
 
 SIZES = {"babylm_strict": "base", "babylm_strict_small": "small", "babylm_multilingual": "multilingual"}
@@ -29,7 +30,7 @@ def test_a_preset_gives_the_text_the_length_the_snapshots_and_the_suites(name):
     assert model.run.snapshots == list(BABYLM[: POINTS[rules.track]])
     assert model.run.snapshots[-1] * 1e6 == rules.words, "the last point is the end of the longest run"
     assert 0.97 * rules.words <= model.train.words <= rules.words, "which has this point"
-    assert suites_of_model(made, "mine") and model.origins["train.words"] == f"config/presets/{name}.yaml"
+    assert model.scored and model.origins["train.words"] == f"config/presets/{name}.yaml"
     assert submission_of(made, "mine")["track"] == rules.track
     assert configuration(name, preset=["auto", name]).model("mine").model == model.model
 
@@ -108,11 +109,11 @@ def test_suites_of_a_language_cover_every_text_in_it():
     more = own | {"models": {"both": {"languages": ["childes", "babylm_strict", "deu"]}}}
     made = configuration(more=more | {"evaluation": {"suites": ["blimp_filtered", "multiblimp"]}})
     assert made.language("childes").name == "English" and made.language("babylm_strict").tag == "en"
-    assert languages_of_suite(made, "both", "blimp_filtered") == ["childes", "babylm_strict"]
-    assert languages_of_suite(made, "both", "multiblimp") == ["childes", "babylm_strict", "deu"]
+    assert made.model("both").scored["blimp_filtered"] == ["childes", "babylm_strict"]
+    assert made.model("both").scored["multiblimp"] == ["childes", "babylm_strict", "deu"]
     assert settings_of(made, "babylm_strict", "suite.multiblimp")["files"] == ["eng/data.tsv"]
     suite = made.suite("blimp_filtered")
-    assert code_in_suite(made, suite, "childes") == "eng" and code_in_suite(made, suite, "deu") == ""
+    assert made.code_in(suite, "childes") == "eng" and made.code_in(suite, "deu") == ""
     if suite.baselines:
         assert {line["language"] for line in baselines_of(made, suite, ["childes"])} == {"eng", "childes"}
 
@@ -126,13 +127,9 @@ def test_a_word_of_a_mixture_weighs_as_in_its_language():
 
 
 def test_all_that_needs_the_folder_of_the_challenge_is_named_at_once():
-    made = configuration()
-    for file in ("suite.ewok", "task.rte"):
-        with pytest.raises(
-            UserError, match=r"evaluation_data = ''.* model mine needs .*ewok, .*ewok_fast, .*, rte"
-        ) as error:
-            settings_of(made, "babylm_strict_small", file)
-        assert str(error.value).startswith("config/presets/babylm_strict_small.yaml: ")
+    where = r"^config/presets/babylm_strict_small\.yaml: evaluation_data = ''"
+    with pytest.raises(UserError, match=where + ".* model mine needs .*ewok, .*ewok_fast, .*, rte"):
+        Graph(configuration()).of_model("mine")
 
 
 @pytest.mark.parametrize(

@@ -391,7 +391,7 @@ def test_rows_of_the_evaluation_are_of_no_interest():
     short = {"architecture": "transformers", "config": {"model_type": "bert"}, "max_position_embeddings": 64}
     values = {
         "model": short,
-        "train": configuration().sources[0].values["train"],
+        "train": configuration().layers[1].values["train"],
         "evaluation": {"sequence_length": 512},
     }
     assert Configuration([("test", values)]).model("eng").model.max_position_embeddings == 64

@@ -9,14 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill.commands.status import numbers_of_challenge
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import Rules, Task, read_rules, rules_of_model, submission_of
-from babelmill.config.tasks import tasks_of_model
-from babelmill.core import manifest, templates
+from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.graph import Graph
-from babelmill.stages import STAGES
 from babelmill.suites.challenge import checks, files, leaderboard
 from babelmill.suites.challenge.scored import Scored
 from babelmill.suites.challenge.tuned import Tuned
@@ -313,25 +309,6 @@ def test_each_shipped_challenge_scores_all_that_it_submits(name):
     assert asked["missing_at_checkpoints"] == {}
     assert asked["checkpoints"][-1] == {"babylm_strict_small": "chck_100M"}.get(name, "chck_1000M")
     assert len(asked["checkpoints"]) == {"babylm_strict_small": 19}.get(name, 28)
-
-
-def test_status_counts_scores_after_fine_tuning(folder):
-    Path("data/full_eval/glue_filtered").mkdir(parents=True)
-    own = {"preset": ["auto", "babylm_strict_small"], "evaluation": {"suites": [], "snapshot_suites": []}}
-    values = {"evaluation_data": "data", "models": {"mine": own}}
-    graph = Graph(configuration := Configuration([("config/config.yaml", values)]))
-    for name in tasks_of_model(configuration, "mine"):
-        task = configuration.task(name)
-        columns = [*templates.columns_of(task.text), *templates.columns_of(task.pair or ""), task.label]
-        for split in ("train", "valid"):
-            write_json(Path(f"data/full_eval/glue_filtered/{name}.{split}.jsonl"), dict.fromkeys(columns, split))
-    assert numbers_of_challenge(graph, "mine").startswith("0 of 9 numbers\n  missing: BLiMP (")
-    *parts, last = STAGES["tune"].parts(configuration, "mine")
-    for part in parts:
-        write_json(graph.result("tune", "mine", part).record, {})
-    assert numbers_of_challenge(graph, "mine").startswith("0 of 9 numbers\n  missing: BLiMP (")
-    write_json(graph.result("tune", "mine", last).record, {})
-    assert numbers_of_challenge(graph, "mine").startswith("1 of 9 numbers: (Super)GLUE\n  missing: BLiMP (")
 
 
 def write_tuned(folder, labels: list[str], predictions: list[str], score: float):

@@ -14,7 +14,6 @@ import pytest
 
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
-from babelmill.config.suites import suites_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
@@ -133,9 +132,9 @@ def test_a_suite_of_ones_own():
     before = settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
     write("a.tsv", ROWS[:2])
     configured = configuration(["mine"], mine=entry)
-    from babelmill.config import suites
+    from babelmill.config import datasets
 
-    suites._snapshot.cache_clear()
+    datasets._snapshot.cache_clear()
     assert settings_of(configured, "eng", "suite.mine") != before, "an edited file is seen"
 
 
@@ -211,8 +210,8 @@ def test_a_suite_of_the_project_is_known_by_its_content_in_every_clone(tmp_path)
 
 def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
     configured = configuration(["blimp", "multiblimp", "turblimp"])
-    assert suites_of_model(configured, "eng") == ["blimp", "multiblimp"]
-    assert suites_of_model(configured, "deu") == []
+    assert list(configured.model("eng").scored) == ["blimp", "multiblimp"]
+    assert not configured.model("deu").scored
     mixed = copy.deepcopy(WITHOUT_TEXT)
     mixed["models"] = {"duo": {"languages": ["eng", "ace"], "evaluation": {"suites": ["multiblimp"]}}}
     found = Configuration([("config/config.yaml", mixed)])
@@ -260,7 +259,7 @@ def changed(before: dict, after: dict) -> set[str]:
             "models": {"eng": {"evaluation": evaluation, "run": {"snapshots": [1]}}}
         }
         found = Configuration([("config/config.yaml", values)])
-        names = ["evaluate", "export", "convert", *(f"score.{name}" for name in suites_of_model(found, "eng"))]
+        names = ["evaluate", "export", "convert", *(f"score.{name}" for name in found.model("eng").scored)]
         files.append({name: settings_of(found, "eng", name) | {"made_from": {}} for name in names})
     return {name for name in files[0].keys() | files[1].keys() if files[0].get(name) != files[1].get(name)}
 

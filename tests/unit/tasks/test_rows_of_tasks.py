@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from babelmill.config.datasets import rows_of_task, task_note
 from babelmill.config.resolve import Configuration
-from babelmill.config.tasks import rows_of_task, task_note, tasks_of_model
 from babelmill.core.files import UserError
 from babelmill.task import figures, rows_trained_on
 from babelmill.tasks.rows import read_rows
@@ -25,7 +25,7 @@ def rows_of(name: str, **top) -> dict:
 def test_a_missing_file_is_named_with_the_task_and_the_key(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for top, text in (
-        ({}, r"evaluation_data = '': .* from which model eng needs rte"),
+        ({}, r"evaluation_data = '': .* the task rte needs it"),
         ({"evaluation_data": "data"}, r"config/config.yaml: evaluation_data = 'data': a folder with full_eval or"),
     ):
         with pytest.raises(UserError, match=text):
@@ -83,9 +83,9 @@ def test_a_task_of_other_languages_is_an_error_only_where_a_model_names_it():
     tasks = {"tasks": {"mine": MINE | {"language": "deu"}}}
     named = {"models": {"eng": {"evaluation": {"tasks": ["mine"]}}}}
     with pytest.raises(UserError, match=r"models\.eng: evaluation\.tasks = mine: a task with rows of eng is expected"):
-        tasks_of_model(Configuration([("config/config.yaml", tasks | named)]), "eng")
+        Configuration([("config/config.yaml", tasks | named)]).model("eng")
     everywhere = Configuration([("config/config.yaml", tasks | {"evaluation": {"tasks": ["mine"]}})])
-    assert tasks_of_model(everywhere, "eng") == [] and tasks_of_model(everywhere, "deu") == ["mine"]
+    assert not everywhere.model("eng").tuned and list(everywhere.model("deu").tuned) == ["mine"]
     assert "not fine-tuned for mine" in str(task_note(everywhere, "eng"))
 
 

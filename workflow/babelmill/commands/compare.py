@@ -20,6 +20,315 @@ This compares the weights of two models. To compare how they are made, use an ex
 """
 
 import argparse
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from babelmill.core import manifest
+from babelmill.core.escape import line, some
+from babelmill.core.files import UserError
+from babelmill.core.words import aligned
+from babelmill.evaluation.metrics import BITS, DOCUMENTS, SHARE, metrics_of
+from babelmill.evaluation.suite_scores import most_pairs, weighting
+from babelmill.graph import changed_values
+from babelmill.reporting.results import ModelResults, different_precisions, find
+from babelmill.reporting.table import ALL, TUNED, ScoreRow, of_suite, rows_of, shown, unit_text
+from babelmill.stages import LABEL, STAGES
+from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
+from babelmill.suites.results import by, mean_of_groups, mean_of_phenomena, paradigm_weights, share_of
+from babelmill.suites.statistics import bootstrap, holm, mcnemar, over_documents
+from babelmill.tasks import comparing
+from babelmill.tasks.metrics import counts_of_words
+
+SURE = 0.05
+NAME = 16  # characters of a name in the head of a table
+
+
+class Tested(NamedTuple):
+    """The scores of both models on something, their difference (first minus second), and whether it is chance."""
+
+    what: str
+    n: int
+    scores: tuple[float, float]
+    ends: tuple[float | None, float | None] = (None, None)  # the 95 % interval of the difference
+    p: float | None = None  # None if there is no test
+    how: str = ""  # the test
+
+
+def comparison(words: list[str], suite: str | None, task: str | None, method: str | None) -> str:
+    """Return the comparison of two models on one suite, one task, or all that both have scores of.
+
+    `method`: whose scores are compared; None for that of each model's headline. A UserError says why they cannot be
+    compared.
+    """
+    models = [find(word) for word in words]
+    tuned = [{part.rpartition(".")[0] for part in model.tuned} for model in models]
+    for model, tasks in zip(models, tuned, strict=True):
+        for asked, there in ((suite, {*model.scores}), (task, tasks)):
+            if asked and asked not in there:
+                raise UserError(
+                    f"{model.name} has no scores of {asked}; it has some of {some(sorted(there)) or 'none'}"
+                )
+    suites = [suite] if suite else [] if task else sorted(models[0].scores.keys() & models[1].scores)
+    both = [task] if task else [] if suite else sorted(tuned[0] & tuned[1])
+    others = sorted({*models[0].scores, *tuned[0]} ^ {*models[1].scores, *tuned[1]})
+    short = all(len(model.name) <= NAME for model in models) and models[0].name != models[1].name
+    names = [line(model.name) for model in models] if short else ["A", "B"]
+    blocks = [[" and ".join(names) if short else f"A is {line(words[0])}\nB is {line(words[1])}"]]
+    blocks[0] += [f"note: {note}"] if (note := different_precisions(models)) else []
+    blocks += [changed_settings(models), validation_text(models, names)]
+    blocks += [block for name in suites for block in on_suite(name, models, names, method)]
+    blocks.append(on_tasks(both, models, names))
+    if others and not (suite or task):
+        blocks.append([f"not compared, because only one of them has scores: {some(others)}"])
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def changed_settings(models: list[ModelResults]) -> list[str]:
+    """Return the settings with which the models, their tokenizers and corpora were made, where they differ."""
+    settings = []
+    for model in models:
+        found: dict[str, Any] = {"languages": model.languages} if model.manifests else {}
+        for (stage, code), about in model.manifests.items():
+            if stage in ("train", "tokenizer", "corpus"):
+                prefix = f"{code}: " if code and len(model.languages) > 1 else ""
+                sections = STAGES[stage].sections()
+                found |= {f"{prefix}{key}": about["settings"][key] for key in sections if key in about["settings"]}
+        settings.append(found)
+    if not all(("train", "") in model.manifests for model in models):
+        return []
+    changed = [f"  {line(each, 200)}" for each in changed_values(*settings)]
+    return ["settings:", *changed] if changed else ["both were made with the same settings"]
+
+
+def table(tests: list[Tested], unit: str, names: list[str], corrected: int = 0) -> list[str]:
+    """Return tests as lines, with Holm's correction for those from number `corrected` on; a star marks those sure."""
+    values = [test.p for test in tests]
+    later = [i for i in range(corrected, len(tests)) if values[i] is not None]
+    for i, p in zip(later, holm([p for i in later if (p := values[i]) is not None]), strict=True):
+        values[i] = p
+    rows = [["", "", "n", *names, "difference", "p", ""]]
+    for test, p in zip(tests, values, strict=True):
+        first, second = test.scores
+        ends = f" ({' to '.join(shown(end, unit, signed=True) for end in test.ends)})" if None not in test.ends else ""
+        cells = [line(test.what, 60), f"{test.n:,}", shown(first, unit), shown(second, unit)]
+        cells.append(shown(first - second, unit, signed=True) + ends)
+        text = "" if p is None else f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
+        rows.append(["*" if p is not None and p < SURE else "", *cells, text, test.how])
+    found = [f"  {row}" for row in aligned(rows, [False, False, True, True, True, True, True, False])]
+    return found + ([f"  p after Holm's correction for {len(later)} tests"] if len(later) > 1 else [])
+
+
+def validation_text(models: list[ModelResults], names: list[str]) -> list[str]:
+    """Return the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
+    found, tests, unit = [model.evaluation or {} for model in models], list[Tested](), BITS
+    if not all(found):
+        return ["validation text: not compared, because not both models were measured on one"]
+    texts = [{s: d for s, d in model.manifest("evaluate")["upstream"].items() if "/corpus/" in s} for model in models]
+    if texts[0] != texts[1] or found[0].get("documents") != found[1].get("documents"):
+        return ["validation text: not compared, because they were not measured on the same documents"]
+    documents = [documents_of(model) for model in models]
+    scores = [each["variants"][model.default] for model, each in zip(models, found, strict=True)]
+    for name, metric in metrics_of(found[0]).items():
+        if name in scores[0] and name in scores[1]:
+            ends, unit = (None, None), metric.unit
+            if documents[0] and documents[1]:
+                columns = f"{models[0].default}_{name}", f"{models[1].default}_{name}"
+                ends = over_documents((documents[0], documents[1]), columns)[1:]
+            what = f"{name} (upper bound)" if metric.bound else name
+            n, pair = found[0].get("documents", {}).get("scored", 0), [each[name]["value"] for each in scores]
+            tests.append(Tested(what, n, (pair[0], pair[1]), ends))
+    return [f"validation text, {unit_text(unit)}; intervals are over documents", *table(tests, unit, names)]
+
+
+def documents_of(model: ModelResults) -> pa.Table | None:
+    """Return the table of the documents' scores; None for a model of labels."""
+    folder = model.folders["evaluate", ""]
+    if DOCUMENTS not in model.manifest("evaluate")["files"]:
+        return None
+    manifest.verify(folder, DOCUMENTS)
+    return pq.ParquetFile(folder / DOCUMENTS).read()
+
+
+# Suites.
+
+
+def on_suite(suite: str, models: list[ModelResults], names: list[str], asked: str | None) -> Iterator[list[str]]:
+    """Yield the comparison on a suite: one block of lines per language in which both models were scored."""
+    about, tables = [model.scores[suite] for model in models], []
+    kind = KINDS[about[0].get("kind", "pairs")]
+    assert isinstance(kind, OfSentences | OfWords)
+    for model in models:
+        manifest.verify(model.folders["score", suite], kind.table)
+        tables.append(pq.ParquetFile(model.folders["score", suite] / kind.table).read())
+    codes = [code for code in about[0]["languages"] if code in about[1]["languages"]]
+    if not codes:
+        yield [f"{suite}: not compared, because the models were scored in different languages"]
+    for code in codes:
+        title = f"{suite}, {code}" if len(codes) > 1 else suite
+        heads = [head(model, suite, code, asked) for model in models]
+        if heads[0].items != heads[1].items:
+            both = " and ".join(f"{each.model} on {each.items}" for each in heads)
+            raise UserError(f"{title}: not the same items ({both}); score one of them again")
+        rows = [each.filter(pa.array([each == code for each in each["language"].to_pylist()])) for each in tables]
+        if kind.texts(rows[0]) != kind.texts(rows[1]):
+            raise UserError(f"{title}: {models[0].name} and {models[1].name} were not scored on the same items")
+        how, unit = " and ".join(dict.fromkeys(each.method for each in heads)), heads[0].unit
+        if isinstance(kind, OfSentences) and unit == SHARE:
+            tests = list(on_items(kind, about[0], rows, [each.method for each in heads]))
+            yield [f"{title}: % right, {weighting(about[0]['headline']['of'])}, {how}", *table(tests, unit, names, 1)]
+            continue
+        ends, over = (None, None), "no test compares such scores"
+        if isinstance(kind, OfWords):
+            entries = [each["languages"][code]["methods"][row.method] for each, row in zip(about, heads, strict=True)]
+            scored = [Scored(each, row.method, entry) for each, row, entry in zip(rows, heads, entries, strict=True)]
+            if found := kind.difference(scored):
+                ends, over = (found[2][0], found[2][1]), f"bootstrap over {found[0]}"
+        whole = Tested(ALL, heads[0].n, (heads[0].score, heads[1].score), ends, None, over)
+        yield [f"{title}: {unit_text(unit)}, {how}", *table([whole], unit, names)]
+
+
+def head(model: ModelResults, suite: str, code: str, method: str | None) -> ScoreRow:
+    """Return the score of a model on a suite by a method (None: the headline's); raise a UserError without one."""
+    rows = (row for row in of_suite(model.name, suite, model.scores[suite]) if row.language == code)
+    found = {row.method: row for row in rows if row.phenomenon == row.paradigm == ALL}
+    chosen = [row for row in found.values() if (row.method == method if method else row.headline)]
+    if not chosen:
+        raise UserError(f"{model.name} has no scores of method {method or '(headline)'}; it has {some(found)}")
+    return chosen[0]
+
+
+def on_items(kind: OfSentences, about: dict[str, Any], rows: list[pa.Table], methods: list[str]) -> Iterator[Tested]:
+    """Yield the test over all items for which both models have scores, and those of the phenomena, the surest first."""
+    points = np.array([kind.points(each, method) for each, method in zip(rows, methods, strict=True)])
+    common = ~np.isnan(points).any(0)
+    if not common.any():
+        raise UserError(f"{about['suite']}: no {kind.item} was scored by both; score them with the same masked_pairs")
+    every = rows[0]["paradigm"].to_pylist()
+    sizes = dict(Counter(every)) if any(most_pairs(about, method) for method in methods) else None
+    paradigms, phenomena = (np.array(rows[0][key].to_pylist(), object)[common] for key in ("paradigm", "phenomenon"))
+    points = points[:, common]
+
+    def tested(what: str, mine: np.ndarray, of: str) -> Tested:
+        """Return the test on some of the items, whose paradigms are weighted as `results.summary` does."""
+        (first, second), mine_of = points[:, mine], paradigms[mine]
+        groups, strata = np.unique(mine_of, return_inverse=True)
+        if of == "phenomena":
+            weights = paradigm_weights(mine_of, phenomena[mine])
+            scores = [mean_of_phenomena(each, mine_of, phenomena[mine]) for each in (first, second)]
+        elif of == "paradigms":
+            weights, scores = {}, [mean_of_groups(by(mine_of, each).values()) for each in (first, second)]
+        else:
+            weights, scores = sizes, [share_of(each, mine_of, sizes) for each in (first, second)]
+        ends = bootstrap(
+            first[None],
+            second[None],
+            None if weights is None else strata,
+            [weights[name] for name in groups] if weights else [],
+        )
+        test, pair = mcnemar(first, second), (scores[0]["score"], scores[1]["score"])
+        how = f"McNemar, {test.first:,} : {test.second:,}" + (f", {test.half:,} ties" if test.half else "")
+        return Tested(what, int(mine.sum()), pair, (ends[0], ends[1]), test.p, how)
+
+    whole = f"all that both scored, of {len(every):,}" if not common.all() else ALL
+    yield tested(whole, np.ones(points.shape[1], bool), about["headline"]["of"])
+    if len(kinds := sorted(set(phenomena))) > 1:
+        yield from sorted((tested(name, phenomena == name, "pairs") for name in kinds), key=lambda test: test.p or 0.0)
+
+
+# Fine-tuned tasks.
+
+
+class Run(NamedTuple):
+    """A model that was fine-tuned with one seed: its folder, its manifest, scores and predictions."""
+
+    folder: Path
+    about: dict[str, Any]
+    scores: dict[str, Any]
+    rows: dict[str, list[Any]]
+
+
+def on_tasks(tasks: Iterable[str], models: list[ModelResults], names: list[str]) -> list[str]:
+    """Return the tests on tasks that both models were tuned for; raise a UserError if they cannot be compared."""
+    tests, remarks = list[Tested](), list[str]()
+    for task in tasks:
+        sides = [[read_run(model, part) for part in model.tuned if part.rpartition(".")[0] == task] for model in models]
+        first, *others = (run for side in sides for run in side)
+        codes = [code for code in first.scores["languages"] if all(code in run.scores["languages"] for run in others)]
+        remarks += [] if codes else [f"  {task}: not compared, because the models were tuned for different languages"]
+        for run in others:
+            check_runs(task, codes, first, run)
+        for code in codes:
+            metric, classes = first.scores["metric"], first.scores["languages"][code]["classes"]
+            if "sentence" in first.rows:
+                counted = [[np.array([counts(run, code) for run in side])] for side in sides]
+                found = comparing.difference_of_words(counted)
+            else:
+                told = [[np.array([numbers(run, code, "prediction") for run in side])] for side in sides]
+                found = comparing.difference(metric, numbers(first, code, "label"), told, len(classes))
+            what = ", ".join([task, *([code] if len(codes) > 1 else []), first.scores["protocol"], metric])
+            how = f"McNemar, {found.test.first:,} : {found.test.second:,}" if found.test else "bootstrap"
+            how += "" if len(others) == 1 else f", {len(sides[0])} : {len(sides[1])} seeds"
+            n = first.scores["languages"][code]["n"]
+            tests.append(Tested(what, n, found.scores, (found.low, found.high), found.p, how))
+    for model in models:
+        rows = [row for row in rows_of(model) if row.method == TUNED and row.suite in tasks]
+        remarks += [f"  {model.name}, {row.suite}: {row.remark}" for row in rows if ";" in row.remark]
+    return ["fine-tuned: scores x 100, means over seeds", *table(tests, SHARE, names), *remarks] if tests else remarks
+
+
+def read_run(model: ModelResults, part: str) -> Run:
+    """Read a folder that the stage `tune`, or the command, wrote."""
+    folder = model.folders["tune", part]
+    about = manifest.verify(folder, "predictions.parquet")
+    return Run(folder, about, model.tuned[part], pq.ParquetFile(folder / "predictions.parquet").read().to_pydict())
+
+
+def numbers(run: Run, code: str, column: str) -> np.ndarray:
+    """Return a column of labels in a language as numbers of classes, [rows]; -1 for a word without a prediction."""
+    number = {name: number for number, name in enumerate(run.scores["languages"][code]["classes"])} | {None: -1}
+    pairs = zip(run.rows["language"], run.rows[column], strict=True)
+    return np.array([number[label] for language, label in pairs if language == code])
+
+
+def counts(run: Run, code: str) -> np.ndarray:
+    """Return what `counts_of_words` returns of the words that a run tagged in a language, [sentences, 3]."""
+    sentences = [s for s, language in zip(run.rows["sentence"], run.rows["language"], strict=True) if language == code]
+    begins = np.flatnonzero(np.diff(sentences)) + 1
+    labels, told = (np.split(numbers(run, code, column), begins) for column in ("label", "prediction"))
+    return counts_of_words(run.scores["metric"], labels, told, run.scores["languages"][code]["classes"])
+
+
+def check_runs(task: str, codes: list[str], first: Run, other: Run) -> None:
+    """Raise a UserError unless two runs were tuned by the same protocol, and scored on the same rows."""
+    where = f"{task}: {first.folder} and {other.folder}"
+    if changed := changed_values(protocol_of(first), protocol_of(other)):
+        raise UserError(f"{where} were tuned by different protocols ({changed[0]}); tune one of them again")
+    for code in codes:
+        if tested_rows(first, code) != tested_rows(other, code):
+            cut = first.about["settings"].get("tuning", {}).get("words_cut") == "left_out"
+            hint = f"their tokenizers cut different words, which {task}_sound would score" if cut else "tune one again"
+            raise UserError(f"{where} were not scored on the same rows of {code}; {hint}")
+
+
+def protocol_of(run: Run) -> dict[str, Any]:
+    """Return what two runs must have in common."""
+    asked = run.about["settings"]
+    joint = {"joint": asked["covered"]} if asked.get("joint") else {}
+    return {key: run.scores[key] for key in ("protocol", "metric")} | joint | asked.get("tuning", {})
+
+
+def tested_rows(run: Run, code: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return what tells the rows of a language apart: the digest of the result that has them, and their labels."""
+    label = f"{run.scores['task']}_{code}"[:LABEL]
+    digests = [digest for source, digest in run.about["upstream"].items() if Path(source).name.startswith(f"{label}-")]
+    labels = zip(*(run.rows[key] for key in ("language", "row", "label")), strict=True)
+    return digests, [row for row in labels if row[0] == code]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +344,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the comparison."""
-    from babelmill.commands.terminal.comparison import comparison  # imports pandas, scipy and pyarrow
-
     print(comparison([args.first, args.second], args.suite, args.task, args.method))

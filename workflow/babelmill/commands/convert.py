@@ -32,12 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokenizer", type=os.path.expanduser, help=of_repositories)
     add("--config", type=Path, help="of a checkpoint: the JSON file with the model's shape, as it was used in training")
     add("--ema", type=Path, help="of a checkpoint: model_ema.bin, the averaged weights (optional)")
-    add(
-        "--masked-target",
-        choices=["next", "same"],
-        help="what masked positions predicted: the next token (GPT-BERT; the default for a checkpoint), or the same one"
-        " (BabyBabelLM's code); without this option, the model of a repository is tested",
-    )
+    target = "what masked positions predicted: the next token (GPT-BERT; default of a checkpoint), or the same one"
+    add("--masked-target", choices=["next", "same"], help=f"{target} (BabyBabelLM's code); a repository's is tested")
     add("--out", required=True, type=Path, help="the folder to make; it must not exist")
 
 

@@ -1,57 +1,45 @@
-"""Estimate what a training reads, how large its model is, and how fast it will be: what `babelmill plan` rests on.
+"""Estimate what a training costs, for `babelmill plan`: parameters, tokens, steps, FLOPs, hours, memory.
 
-Tokens are counted in shards, else estimated from bytes of text. Speed and memory are what finished trainings of this
-folder reached with models of about the same size, else assumed. Nothing here imports torch, except for models of
-transformers, which are counted by making them without weights.
+Tokens are counted in shards, else estimated from bytes of text. Steps are computed as in training. Speed and memory are
+what finished trainings of this folder reached with models of about the same size, else assumed. Nothing here imports
+torch, except for models of transformers, which are counted by making them without weights.
 """
 
-import contextlib
-import functools
 import os
 import statistics
-import timeit
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
 from babelmill.commands.progress.logs import metrics
 from babelmill.config import schema
-from babelmill.config.inputs import bytes_per_word, hub_model
+from babelmill.config.inputs import bytes_per_word
 from babelmill.config.languages import TIER_BYTES, WORD, budget_bytes
-from babelmill.config.model_size import Size, size_of
-from babelmill.config.model_source import SHAPE, ModelSource, lacks_config, with_our_names
+from babelmill.config.model_size import BYTES_PER_PARAMETER, Size, size_of
+from babelmill.config.model_source import SHAPE, lacks_config, with_our_names
+from babelmill.config.resolve import ResolvedModel
+from babelmill.config.snapshots import missing_points, name_of
 from babelmill.core import manifest
+from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_object
 from babelmill.core.formats import split_name
 from babelmill.core.local_sources import files_of
+from babelmill.core.words import plural
 from babelmill.graph import Graph
 from babelmill.release.elsewhere import llada
-from babelmill.runtime.cost import slowdown
+from babelmill.runtime.cost import fast_in_bf16, flops, peak_of, precision_of, slowdown
 from babelmill.stages import TrainStage
-from babelmill.training.plan.schedule import proportions
+from babelmill.training.plan import schedule
+from babelmill.training.plan.objectives import objective_of
 
 BYTES_PER_TOKEN = 4.2  # in English, for 8,192 to 32,768 entries; in other languages, multiplied by the byte premium
 BYTES_PER_DESCRIPTION = 60  # bytes of a row of labelled text, with its codes
 PACKED = 3  # bytes of text per byte of a compressed file or of Parquet
 BUILTIN_BYTES = 2.26e6  # size of `python-docs` in Python 3.11
-# The assumed speed of training on a CPU, relative to that of small matrix products, until it is measured. On one core,
-# hidden sizes of 64, 128, 256, 384 and 768 reached 0.35, 0.45, 0.67, 0.74 and 0.82 of it; several cores reach less.
-SHARE_OF_PRODUCT = 0.4
-SIDE, PRODUCTS = 64, 2000  # matrices of so many rows and columns, and how many products of them are measured
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
-
-
-def made(graph: Graph, stage: str, name: str, part: str = "") -> dict[str, Any] | None:
-    """Return the manifest of a result; None if it is not there."""
-    result = graph.result(stage, name, part)
-    return manifest.read(result.record) if result.is_there else None
-
-
-def trainings() -> list[Path]:
-    """Return the folders of all finished trainings, with their manifests and metrics."""
-    return [path.parent for path in TrainStage.path_of("x").parent.glob(f"*/{manifest.NAME}")]
+CORE = 25e9  # FLOP/s of a core of a processor in fp32: assumed until a training has finished here
+LIBRARIES = 0.6  # GiB that the libraries of a process without a GPU take
+FEW = 20  # documents of the validation text, below which a note says so
 
 
 class Text(NamedTuple):
@@ -63,14 +51,60 @@ class Text(NamedTuple):
     validation: float  # the fewest documents that a language has for validation; infinite before there are corpora
 
 
+def plan(graph: Graph, model: str, gpus: int, gpu: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the row of a model in the plan, and what cannot work or will be missing."""
+    resolved = graph.configuration.model(model)
+    precision = precision_of(resolved.train.precision, gpus > 0 or fast_in_bf16())
+    train = resolved.train.model_copy(update={"precision": precision})
+    text, size, objective = text_of(graph, model), size_of_model(graph, model), objective_of(train)
+    lengths, rows = schedule.whole_run(train, int(text.tokens), text.words_per_token, objective.smallest_batch)
+    steps, tokens = len(rows), float((lengths * rows).sum())
+    targets = lengths * rows * objective.target_share(objective.mask_rate(np.arange(steps), steps))
+    work = float(flops(size, lengths, lengths * rows, targets).sum())
+    rate, gib, measured = speed_of(size, train, work / tokens / size.parameters, gpus > 0)
+    rate *= (peak_of(gpu) or 0) * gpus if gpus else 1
+    row = {
+        "model": model,
+        "parameters": size.parameters,
+        "tokens": int(text.tokens),
+        "from": text.source,
+        "epochs": tokens / text.tokens,
+        "steps": steps,
+        "FLOPs": work,
+        "GPUs": gpus,
+        "GiB": gib or memory(resolved, size, train, gpus),
+        "speed": rate,
+        "measured": measured,
+        "hours": work / rate / 3600,
+        "GPU-hours": work / rate / 3600 * gpus,
+        "training": graph.result("train", model).path,
+    }
+    notes, words = list[str](), tokens * text.words_per_token / 1e6
+    if text.tokens < train.global_batch_tokens:
+        notes.append(f"train.global_batch_tokens = {train.global_batch_tokens:,} is more than its whole text.")
+    if text.validation < FEW:
+        notes.append(f"only {plural(int(text.validation), 'document')} for validation: raise corpus.validation_share.")
+    if missing := missing_points(resolved.run.snapshots, words):
+        notes.append(f"no snapshot {some(map(name_of, missing), 3)}: it reads about {words:,.3g} million words.")
+    return row, notes
+
+
+# Tokens.
+
+
+def made(graph: Graph, stage: str, name: str, part: str = "") -> dict[str, Any] | None:
+    """Return the manifest of a result; None if it is not there."""
+    result = graph.result(stage, name, part)
+    return manifest.read(result.record) if result.is_there else None
+
+
 def text_of(graph: Graph, model: str) -> Text:
     """Return what is known about the training text of a model."""
-    configuration = graph.configuration
-    resolved, per_word = configuration.model(model), bytes_per_word(configuration, model)
+    resolved, per_word = graph.configuration.model(model), bytes_per_word(graph.configuration, model)
     row = resolved.train.sequence_lengths[0] if resolved.train.objective == "labels" else None
     tokens, words, sources, validation = list[float](), list[float](), set[str](), float("inf")
     for code in resolved.languages:
-        premium = configuration.language(code).byte_premium
+        premium = graph.configuration.language(code).byte_premium
         if about := made(graph, "shards", model, code) or made(graph, "corpus", code):
             figures, source = about["figures"], about["stage"]
         else:
@@ -86,7 +120,7 @@ def text_of(graph: Graph, model: str) -> Text:
         sources.add(source)
     if not all(tokens):
         raise UserError(f"{model}: its text is empty, so there is nothing to train on; set corpus.files")
-    shares = proportions(list(map(int, tokens)), float(resolved.mixture.weights))
+    shares = schedule.proportions(list(map(int, tokens)), float(resolved.mixture.weights))
     rate = float(shares @ (np.array(words) / np.array(tokens))) / shares.sum()
     return Text(sum(tokens), rate, "+".join(sorted(sources)), validation)
 
@@ -97,10 +131,9 @@ def bytes_of_text(graph: Graph, code: str) -> tuple[float, str]:
     Of another dataset than the default one, nothing is known before it is fetched: then as much as the language's tier
     has is a `guess`.
     """
-    configuration = graph.configuration
-    language, resolved = configuration.language(code), configuration.corpus(code)
+    language, resolved = graph.configuration.language(code), graph.configuration.corpus(code)
     corpus, size = resolved.corpus, TIER_BYTES[language.tier] * language.byte_premium
-    source = f"tier {language.tier}" if corpus.hub == configuration.defaults["corpus"]["hub"] else "guess"
+    source = f"tier {language.tier}" if corpus.hub == graph.configuration.defaults["corpus"]["hub"] else "guess"
     if corpus.files:
         label = f"{resolved.origins['corpus.files']}: corpus file"
         paths = {path for pattern in corpus.files for path in files_of(pattern, label, corpus.format)}
@@ -109,9 +142,8 @@ def bytes_of_text(graph: Graph, code: str) -> tuple[float, str]:
         size, source = BUILTIN_BYTES, "files"
     elif fetched := made(graph, "download", code):
         size, source = sum(unpacked(name, entry["bytes"]) for name, entry in fetched["files"].items()), "download"
-    if corpus.budget:
-        wanted = budget_bytes(corpus.budget, language.byte_premium)
-        size, source = (wanted, "budget") if wanted < size or source == "guess" else (size, source)
+    if corpus.budget and ((wanted := budget_bytes(corpus.budget, language.byte_premium)) < size or source == "guess"):
+        size, source = wanted, "budget"
     return size * (1 if corpus.validation_files else 1 - corpus.validation_share), source
 
 
@@ -121,12 +153,15 @@ def unpacked(path: str, size: int) -> float:
     return size * (PACKED if compression is not None or suffix == ".parquet" else 1)
 
 
+# Parameters, speed and memory.
+
+
 def size_of_model(graph: Graph, model: str) -> Size:
     """Return the size that a model will have: by its settings, or by the config.json of the model that it continues."""
     configuration = graph.configuration
     resolved, root = configuration.model(model), [model, *configuration.ancestors(model)][-1]
     first = configuration.model(root)
-    config = config_of_source(graph, root, first.source) if first.source else None
+    config = config_of_source(graph, first) if first.source else None
     if resolved.model.architecture not in schema.OURS:
         from babelmill.training.networks.transformers_config import planned  # imports transformers, which takes seconds
 
@@ -141,24 +176,24 @@ def size_of_model(graph: Graph, model: str) -> Size:
         raise UserError(f"{root}: model.source = {first.model.source!r}: its config.json is of another model") from None
 
 
-def config_of_source(graph: Graph, model: str, source: ModelSource) -> dict[str, Any]:
+def config_of_source(graph: Graph, resolved: ResolvedModel) -> dict[str, Any]:
     """Return the config.json of a folder or repository that a model continues. Of a repository, it alone is fetched."""
-    configuration = graph.configuration
-    where = f"{configuration.model(model).origins['model.source']}: model.source = {source.name!r}"
-    if made(graph, "base_model", model):
-        path = graph.result("base_model", model).path / "config.json"
-    elif source.kind == "folder":
-        path = Path(source.name, "config.json")
+    source, where = resolved.model.source or "", f"{resolved.origins['model.source']}: model.source"
+    if made(graph, "base_model", resolved.name):
+        path = graph.result("base_model", resolved.name).path / "config.json"
+    elif resolved.source and resolved.source.kind == "folder":
+        path = Path(source, "config.json")
         if not path.is_file():
-            raise UserError(f"{where}: {lacks_config(path.parent)}")
+            raise UserError(f"{where} = {source!r}: {lacks_config(path.parent)}")
     else:
         from babelmill.hub import client  # imports the Hub's client, which other plans do not need
         from babelmill.hub.files import of_source
         from babelmill.hub.sources import MODEL
 
+        repository = {"repository": source, "revision": resolved.model.revision}
         client.WAITS = client.WAITS[:1]  # a user waits for the answer
-        path = of_source(MODEL, hub_model(configuration, model) or {}).get(["config.json"])["config.json"]
-    config = read_object(path, f"{where}: config.json")
+        path = of_source(MODEL, repository).get(["config.json"])["config.json"]
+    config = read_object(path, f"{where} = {source!r}: config.json")
     if config.get("architecture") == "transformers":  # the stage `base_model` wrote it
         config = config["config"]
     return llada.config_of(config, where) if config.get("model_type") == "llada" else config
@@ -172,12 +207,14 @@ def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> tup
     and parameter.
     """
     rates, memory = list[float](), list[float]()
-    for folder in trainings():
-        about = manifest.read(folder)
+    for record in TrainStage.path_of("x").parent.glob(f"*/{manifest.NAME}"):
+        about = manifest.read(record)
         figures, theirs = about["figures"], about["settings"]["train"]
         if figures["precision"] != train.precision or not 0.5 <= figures["parameters"] / size.parameters <= 2:
             continue
-        lines = [line for line in metrics(folder)[1:] if line["kind"] == "train" and on_gpus == bool(line["mfu"])]
+        lines = [
+            line for line in metrics(record.parent)[1:] if line["kind"] == "train" and on_gpus == bool(line["mfu"])
+        ]
         rates += [line["mfu"] or line["tokens_per_second"] * figures["parameters"] * work for line in lines]
         passes = theirs.get("micro_batch_tokens"), theirs.get("activation_checkpointing", False)
         # Models of transformers are split over GPUs, of which there may have been fewer.
@@ -187,30 +224,26 @@ def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> tup
         return statistics.median(rates), max(memory, default=None), True
     if on_gpus:  # narrow models are bound by memory, not by arithmetic
         return 0.3 if size.hidden_size >= 768 else 0.15 if size.hidden_size >= 384 else 0.03, None, False
-    return speed_of_products() / slowdown(train.precision), None, False
+    return CORE * len(os.sched_getaffinity(0)) / slowdown(train.precision), None, False
 
 
-@functools.cache
-def speed_of_products() -> float:
-    """Return the FLOP/s to assume for this machine's processor: a share of those of products of fp32 matrices.
+def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) -> float:
+    """Return about how many GiB each GPU needs, or the process without one.
 
-    The products are so small that each is computed by one core, in microseconds: the fastest of many is one that no
-    other program disturbed.
+    Each GPU holds a whole GPT-BERT, and its part of the states of a transformers model (FSDP2). With adapters, only
+    these have states, beside the frozen weights in bf16. Forward passes keep about 34 H + 14 I + 4 heads T bytes per
+    token and layer in bf16, or 8 H if layers compute them again; and the scores that exist at once, in fp32.
     """
-    matrix = np.ones((SIDE, SIDE), np.float32)
-    result = np.empty_like(matrix)
-    best = min(timeit.repeat(lambda: np.matmul(matrix, matrix, out=result), number=1, repeat=PRODUCTS))
-    return SHARE_OF_PRODUCT * cores() * 2 * SIDE**3 / best
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use. Two threads of one core count once.
-
-    A container may have a quota (of a control group, version 2), which the processors do not show.
-    """
-    threads = psutil.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) * (psutil.cpu_count(logical=False) or threads) / threads
-    with contextlib.suppress(OSError, ValueError):  # "max" in place of a number: no quota
-        quota, period = map(int, QUOTA.read_text().split())
-        allowed = min(allowed, quota / period)
-    return max(1, round(allowed))
+    objective = objective_of(train)
+    each = BYTES_PER_PARAMETER if train.averages else BYTES_PER_PARAMETER - 4
+    states = each * train.lora_rank * size.adapter + 2 * size.parameters if size.frozen else each * size.parameters
+    states /= max(1, gpus) if resolved.model.architecture == "transformers" else 1
+    tokens = schedule.whole_tokens(train) if gpus else schedule.CPU_TOKENS
+    if isinstance(resolved.run.micro_batch_tokens, int):
+        tokens = min(tokens, resolved.run.micro_batch_tokens)
+    width, layers, heads = size.hidden_size, size.num_hidden_layers, size.num_attention_heads
+    layer = 34 * width + 14 * size.intermediate_size + 4 * heads * max(train.sequence_lengths)
+    kept = 8 * width * layers + layer if train.activation_checkpointing else layer * layers
+    scores = tokens * objective.target_share(objective.mask_rate(0, 1)) * size.output / width
+    passes = (tokens * kept + 12 * min(schedule.CHUNK[not gpus], scores)) * (1 if train.precision == "bf16" else 2)
+    return (states + passes) / 2**30 + (0 if gpus else LIBRARIES)

@@ -52,17 +52,11 @@ def run(args: argparse.Namespace) -> None:
             file.write(text)
         if name.endswith(".sh"):
             (folder / name).chmod((folder / name).stat().st_mode | 0o111)
-    where = line(str(folder))
-    if not missing:
-        print(f"{where} has all that Babelmill needs: nothing was written")
-        return
     kept = f"; {plural(len(files) - len(missing), 'file')} of yours stayed as they were" * (len(missing) < len(files))
-    print(f"{where}: {plural(len(missing), 'file')} written{kept}")
+    print(f"{line(str(folder))}: {plural(len(missing), 'file')} written{kept}")
     if not folder.resolve().samefile(Path.cwd()):
         print(f"  cd {line(quote(str(folder)))}")
-    print(
-        "  snakemake --profile profiles/demo converted/eng    # the demo: a few minutes on two CPU cores, no download"
-    )
+    print("  snakemake --profile profiles/demo converted/eng    # the demo: a few minutes on two cores, no download")
     print(f"Your settings are config/config.yaml. Guides: {line(str(ROOT / 'docs/README.md'))}")
 
 
@@ -72,10 +66,7 @@ def refuse(folder: Path) -> None:
         raise UserError(f"{line(str(folder))} is a file; name a folder")
     for name in SNAKEFILES:
         if (folder / name).is_file() and OURS not in (folder / name).read_text(encoding="utf-8", errors="replace"):
-            raise UserError(
-                f"{line(str(folder / name))} is another workflow's (a clone of Babelmill needs no `init`): name another"
-                " folder, or use Babelmill as a module of that workflow (docs/installation.md)"
-            )
+            raise UserError(f"{line(str(folder / name))} is another workflow's: name another folder (or use a module)")
 
 
 def names() -> list[str]:

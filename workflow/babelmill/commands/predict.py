@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from babelmill.config.mistakes import worded
 from babelmill.config.schema import Predict
 from babelmill.core.files import UserError, sha256
 from babelmill.core.stage_entry import utf8
@@ -36,10 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--review", nargs=2, metavar=("N", "FILE"), help=review)
     add("--delimiter", help="split .csv and .tsv at this character (default: comma, tab)")
     add("--encoding", help="read .csv and .tsv as utf-8 (default), latin-1 or cp1252")
-    add(
-        "--quoting",
-        help="whether quotation marks enclose fields: csv, none, or format (default: as the file's name says)",
-    )
+    add("--quoting", help="whether quotation marks enclose fields: csv, none, or format (default: as the name says)")
     add("--threads", type=int, default=cores, metavar="N", help="use N threads (default: all cores)")
 
 
@@ -48,12 +46,11 @@ def section_of(args: argparse.Namespace) -> Predict:
     given: dict[str, Any] = {key: value for key, value in vars(args).items() if key in Predict.model_fields}
     if args.review:
         given["review"] = int(args.review[0]) if args.review[0].isdecimal() else args.review[0]
+    given = {key: value for key, value in given.items() if value is not None}
     try:
-        return Predict.model_validate({key: value for key, value in given.items() if value is not None})
+        return Predict.model_validate(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = f"predict.{first['loc'][0]} = {first['input']!r}: " if first["loc"] else ""
-        raise UserError(f"{where}{first['msg'].removeprefix('Value error, ')}") from None
+        raise UserError(worded(error, given, "predict")[1]) from None
 
 
 def run(args: argparse.Namespace) -> None:

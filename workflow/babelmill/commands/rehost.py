@@ -35,31 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", metavar="SOURCE", help="owner/prefix, or a folder of checkpoints, such as ./model_checkpoints")
     add("--push", action="store_true", help="write to the Hub; without this option, the Hub is not changed")
-    add(
-        "--masked-target",
-        choices=["next", "same"],
-        help="masked positions learnt to predict the next token (GPT-BERT) or the same one (BabyBabelLM's code);"
-        " without this option, the model's own predictions decide",
-    )
-    add(
-        "--tokenizer",
-        metavar="ID_OR_PATH",
-        help="take this repository's tokenizer, or this file; {language} stands for the language",
-    )
+    target = "masked positions predict the next token (GPT-BERT) or the same one (BabyBabelLM's code); default: tested"
+    add("--masked-target", choices=["next", "same"], help=target)
+    tokenizer = "take this repository's tokenizer, or this file; {language} stands for the language"
+    add("--tokenizer", metavar="ID_OR_PATH", help=tokenizer)
     add("--checkpoint-glob", metavar="GLOB", help="read the weights from these files, such as 'mono_*_small_1_2*.bin'")
-    add(
-        "--checkpoint-regex",
-        metavar="REGEX",
-        help=r"read their names by this expression: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'",
-    )
+    names = r"read their names by this expression: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'"
+    add("--checkpoint-regex", metavar="REGEX", help=names)
     add("--config", type=Path, metavar="FILE", help="read the shape from this JSON file, if there is no config.json")
-    add(
-        "--repo-template",
-        default="{owner}/{name}",
-        metavar="OWNER/NAME",
-        help="push to this repository; {owner} and {name} are those of the old one, {language} is its language"
-        " (default: the old one)",
+    template = (
+        "push to this repository, named by the {owner}, {name} and {language} of the old one (default: the old one)"
     )
+    add("--repo-template", default="{owner}/{name}", metavar="OWNER/NAME", help=template)
     add("--out", type=Path, default=Path("rehosted"), metavar="FOLDER", help="write models here (default: %(default)s)")
 
 
@@ -73,11 +60,9 @@ def check(args: argparse.Namespace) -> None:
         re.compile(args.checkpoint_regex or "")
     except re.error as error:
         raise UserError(f"--checkpoint-regex {args.checkpoint_regex}: not a regular expression: {error}") from None
-    for name in re.findall(r"{(.*?)}", args.repo_template):
-        if name not in ("owner", "name", "language"):
-            raise UserError(
-                f"--repo-template {args.repo_template}: {{{name}}} is not one of {{owner}}, {{name}} and {{language}}"
-            )
+    if others := {*re.findall(r"{(.*?)}", args.repo_template)} - {"owner", "name", "language"}:
+        allowed = "{owner}, {name} and {language}"
+        raise UserError(f"--repo-template {args.repo_template}: {{{min(others)}}} is not one of {allowed}")
 
 
 class OutOfReach(UserError):
@@ -103,18 +88,17 @@ class ModelLines:
             yield
         except OutOfReach:
             raise
-        except UserError as error:
-            self.failed += 1
-            self.say(label, f"failed: {str(error).removeprefix(where and f'{where}: ')}")
-            if out_of_reach(error.__cause__):
-                text = f"{constants.ENDPOINT} does not answer, and the models after {label} are not done yet"
-                raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
         except Exception as error:  # an error of one model must not stop the others
             self.failed += 1
-            problem = trouble(error)
+            problem = (
+                str(error).removeprefix(where and f"{where}: ") if isinstance(error, UserError) else trouble(error)
+            )
             if not problem:
                 log.exception("%s", label)
             self.say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")
+            if out_of_reach(error.__cause__):
+                text = f"{constants.ENDPOINT} does not answer, and the models after {label} are not done yet"
+                raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -132,9 +116,8 @@ def run(args: argparse.Namespace) -> int:
             for old in found:
                 with lines.of(old.label, old.files.where):
                     if (other := targets.setdefault(old.target, old.label)) != old.label:
-                        raise UserError(
-                            f"{old.target} is the target of {other}; make different names with --repo-template"
-                        )
+                        different = "make different names with --repo-template"
+                        raise UserError(f"{old.target} is the target of {other}; {different}")
                     lines.say(old.label, rehost(old, args))
     return 1 if lines.failed else 0
 

@@ -20,14 +20,14 @@ import bisect
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.progress.made_by_hand import languages_asked, made_by_hand
+from babelmill.commands.by_hand import languages_asked, made_by_hand
 from babelmill.config import loading
+from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
-from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.evaluation.suite_scores import METHODS
@@ -81,12 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "print the bits of each word of this text, with one sentence per line (-: standard input)"
     on.add_argument("--words", type=os.path.expanduser, metavar="FILE", help=words)
     add("--language", nargs="+", metavar="CODE", help="score these languages, if the suite has several")
-    add(
-        "--method",
-        nargs="+",
-        choices=METHODS,
-        help="score by these methods (default: all); the last of those with the most pairs gives the headline",
-    )
+    method = "score by these methods (default: all); the last of those with the most pairs gives the headline"
+    add("--method", nargs="+", choices=METHODS, help=method)
     add("--pairs", type=int, metavar="N", help="score a sample of N pairs of each paradigm")
     add("--masked-pairs", type=int, metavar="N", help="with method masked, score only N of these pairs")
     add("--out", type=Path, metavar="FOLDER", help="write the scores here (default: scores/{MODEL}/{suite})")
@@ -167,24 +163,13 @@ def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tu
                 yield number, j + 1, text[begin:end], f"{bits[j]:.6f}", counts[j]
 
 
-def models_known(args: argparse.Namespace) -> Collection[str]:
-    """Return the names of the configuration's models; none if they do not matter, or if it is missing or wrong."""
-    if converted_folder(args.model).is_dir():
-        return ()
-    try:
-        return loading.from_arguments(args).known_models()
-    except UserError:
-        if args.profile or args.configfile or args.config:
-            raise
-        return ()
-
-
 def print_words(args: argparse.Namespace) -> None:
     """Print the surprisal of each word as a table."""
     if args.language or args.pairs or args.masked_pairs or args.out:
         raise UserError("--words prints a table of words: --language, --pairs, --masked-pairs and --out are for suites")
     lines = list(lines_of(args.words))
-    folder, _, _ = model_folder(args, models_known(args))
+    needs_none = converted_folder(args.model).is_dir() or not Path(loading.USER_FILE).is_file()
+    folder, _, _ = model_folder(args, () if needs_none else loading.from_arguments(args).known_models())
     there = methods_of(folder)
     names = args.method or [name for name in OF_WORDS if name in there][:1]
     if len(names) != 1 or names[0] not in OF_WORDS or names[0] not in there:

@@ -17,51 +17,28 @@ from pathlib import Path
 from babelmill.core import bars, manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.core.stage_entry import utf8
+from babelmill.core.words import aligned
 from babelmill.release.elsewhere.given_model import converted_folder, meant
 
 
-def figures(folder: Path) -> str:
-    """Return the scores of each variant, with standard errors, next to those of a unigram model."""
-    from babelmill.evaluation.metrics import metrics_of, shown, units
+def scores(folder: Path) -> list[str]:
+    """Return a heading and a line for each score of the variant that users load."""
     from babelmill.release.card.card import scored_text
+    from babelmill.reporting.results import ModelResults  # imports pandas
+    from babelmill.reporting.table import ALL, rows_of, shown, unit_text
 
-    evaluation = manifest.read(folder)["figures"]["evaluation"]
-    metrics, measured = metrics_of(evaluation), f"  {units(evaluation)} of {scored_text(evaluation)}"
-    if "labels" in evaluation:
-        frequent = {"always the most frequent code": evaluation["most_frequent"]}
-        lines = [
-            f"    {name:<6} {', '.join(f'{metric} {shown(score)}' for metric, score in scores.items())}"
-            for name, scores in (evaluation["variants"] | frequent).items()
-        ]
-        return "\n".join([measured, *lines])
-    unigram = evaluation["unigram"]
-    lines = [f"{measured} (a unigram model needs {shown(unigram)})"]
-    for variant, scores in evaluation["variants"].items():
-        found = []
-        for name, score in scores.items():
-            below = 1 - score["value"] / unigram["value"]
-            beside = f" ({abs(below):.0%} {'below' if below >= 0 else 'above'} that)"
-            found.append(f"{name} {shown(score, metrics[name])}{beside if metrics[name].perplexity else ''}")
-        lines.append(f"    {variant:<6} {', '.join(found)}")
-    return "\n".join(lines)
-
-
-def suites(folder: Path) -> str:
-    """Return the scores on the suites, "" if there are none."""
-    from babelmill.release.card.card import SuiteScores, percent
-
-    scored = [
-        SuiteScores(name, found, []) for name, found in manifest.read(folder)["figures"].get("scores", {}).items()
-    ]
-    lines = [
-        f"    {suite.title} {code}: {', '.join(f'{name} {percent(suite.score(code, name))}' for name in suite.methods)}"
-        for suite in scored
-        for code in suite.found["languages"]
-    ]
-    measures = sorted({f"{suite.title}: {suite.measure} x 100" for suite in scored if suite.measure})
-    what = "minimal pairs" if all(suite.kind == "pairs" for suite in scored) else "suites"
-    title = "; ".join([f"  {what}: % that are right, with 95 % intervals", *measures])
-    return "\n".join([title, *lines] if lines else [])
+    about = manifest.read(folder)
+    found = {key: about["figures"].get(key, {}) for key in ("evaluation", "scores")}
+    model = ModelResults(folder.name, {}, about["settings"].get("languages", []), **found)
+    rows = [["", "language", "method", "score", "95 % interval", "simple", "unit"]]
+    for row in rows_of(model):
+        if row.phenomenon == row.paradigm == ALL and row.million_words is None:
+            of = [row.suite or "validation text", row.language, row.method, shown(row.score, row.unit), row.ends]
+            rows.append([*of, shown(row.simple, row.unit), unit_text(row.unit)])
+    lines = aligned(rows, (name in ("score", "simple") for name in rows[0]))
+    lines += [f"validation text: {scored_text(found['evaluation'])}"]
+    lines += ["simple: a unigram model, always the most frequent code, or guessing"]
+    return [f"  {line}" for line in lines]
 
 
 def validation_texts(folder: Path) -> Iterator[str]:
@@ -98,33 +75,27 @@ def run(args: argparse.Namespace) -> None:
     if "evaluation" not in manifest.verify(args.folder)["figures"]:
         raise UserError(f"{args.folder}: not a converted model; name a folder such as converted/eng")
     print(args.folder.resolve())
-    print(figures(args.folder))
-    if pairs := suites(args.folder):
-        print(pairs, flush=True)
-    tried = not {args.masked, args.prompt, args.held_out} <= {None}
-    if tried and not any(args.folder.glob("model*.safetensors")):
-        raise UserError(
-            f"{args.folder} holds only adapters (export.adapter: only), and its card says how to load them; to try the"
-            " model here, set export.adapter: also"
-        )
-    if tried and "labels" in read_json(args.folder / "config.json"):
+    print(*scores(args.folder), sep="\n", flush=True)
+    if {args.masked, args.prompt, args.held_out} == {None}:
+        return
+    if not any(args.folder.glob("model*.safetensors")):
+        raise UserError(f"{args.folder} holds only adapters; export.adapter: also makes a model that can be tried here")
+    if "labels" in read_json(args.folder / "config.json"):
         raise UserError(f"{args.folder}: a label model cannot fill masks or write text; its card says how to use it")
     if args.held_out is not None and args.held_out < 1:
         raise UserError(f"--held-out {args.held_out}: give the number of sentences, 1 or more")
-    if tried:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
-        bars.draw("loading transformers and the model")
-        from transformers.utils import logging as of_transformers
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
+    bars.draw("loading transformers and the model")
+    from transformers.utils import logging as of_transformers
 
-        from babelmill.release.folder import trying  # imports PyTorch
+    from babelmill.release.folder import trying  # imports PyTorch
 
-        of_transformers.set_verbosity_error()
-        of_transformers.disable_progress_bar()
-        if args.held_out is not None:
-            print("  sentences of the validation text with a hidden word, and the likeliest guesses")
-            for line in trying.guess_hidden_words(args.folder, validation_texts(args.folder), args.held_out):
-                print(line)
-        if args.masked is not None:
-            print(trying.fill_mask(args.folder, args.masked))
-        if args.prompt is not None:
-            print(trying.complete(args.folder, args.prompt, args.steps))
+    of_transformers.set_verbosity_error()
+    of_transformers.disable_progress_bar()
+    if args.held_out is not None:
+        print("  sentences of the validation text with a hidden word, and the likeliest guesses")
+        print(*trying.guess_hidden_words(args.folder, validation_texts(args.folder), args.held_out), sep="\n")
+    if args.masked is not None:
+        print(trying.fill_mask(args.folder, args.masked))
+    if args.prompt is not None:
+        print(trying.complete(args.folder, args.prompt, args.steps))

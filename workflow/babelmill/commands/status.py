@@ -1,6 +1,6 @@
-"""Show how far each model is, in one line per model.
+"""Show how far models are: the stage that each is at, and how its training goes.
 
-    babelmill status            # the configuration's targets, and all other models that have begun
+    babelmill status            # the targets, and all other models that have begun
     babelmill status tier1      # the models of a batch
     babelmill status --watch    # renewed every 5 seconds until Ctrl-C, which never ends the run
     babelmill status --runs     # all training runs of this folder: steps, tokens, hours, scores
@@ -8,118 +8,175 @@
 This command reads only files and asks neither Snakemake nor SLURM, so it works on any machine that sees the folder,
 during a run and after it. The line shows the stage that a model is at, the step and speed of its training, and the last
 message of a job that failed. `attempt` counts the attempts of a training job that SLURM runs or that `retries` repeat.
-Columns that would be empty are left out. For a model that takes part in a challenge, lines below count its snapshots
-and scores, and say which numbers of the leaderboard it has. If items of a suite stand in a model's training text, a
-line says how many, and what the score is without them. `babelmill why` says what would run next, and why.
+Columns that would be empty are left out. `babelmill why` says what would run next, and why.
 """
 
 import argparse
 import contextlib
+import dataclasses
+import json
 import multiprocessing
 import shutil
 import signal
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
-from babelmill.commands.progress.model_status import begun, status_of
-from babelmill.commands.terminal.status_table import status_table
+from babelmill.commands.progress.logs import last_words, metrics
 from babelmill.config import loading
-from babelmill.config.snapshots import FOLDER, name_of, points
-from babelmill.config.submissions import rules_of_model, submission_of
-from babelmill.config.suites import scores_asked, suites_of_model
-from babelmill.core import escape, manifest
+from babelmill.core import escape
 from babelmill.core.files import UserError, read_json
-from babelmill.core.words import plural
-from babelmill.evaluation.overlaps import lines_of_suite
-from babelmill.graph import CHECKPOINTS, Graph
-from babelmill.stages import STAGES
+from babelmill.core.words import aligned, clock, plural
+from babelmill.graph import ASKED, CHECKPOINTS, Graph, Result
+from babelmill.runtime.record import newest_log
+from babelmill.runtime.run_lock import DEAD_AFTER, died_here
+from babelmill.stages import STAGES, UNFINISHED
+
+LOCKS = Path(".snakemake/locks")  # there is a file in it as long as a run holds this folder
+STATES = ("failed", "running", "stopped", "waiting")  # of several jobs, the first is shown
+RIGHT = ("step", "loss", "tokens/s", "left", "attempt")  # columns of numbers
 
 
-def challenge_line(graph: Graph, model: str) -> str | None:
-    """Return how much there is of what a model's challenge asks for; None without a challenge."""
-    configuration = graph.configuration
-    rules = rules_of_model(configuration, model)
-    if not rules:
-        return None
-    asked = points(configuration.model(model).run.snapshots)
-    wanted = [name_of(point) for point in rules.points()]
-    kept = snapshots_kept(graph, model) & set(wanted)
-    of_model, of_each = scores_asked(configuration, model)
-    done = sum(scores_there(graph, model, suite) for suite in suites_of_model(configuration, model))
-    return (
-        f"{model}: {rules.title}: {len(kept)} of {plural(len(wanted), 'snapshot')},"
-        f" {done} of {plural(of_model + of_each * len(asked), 'score')}"
-    ) + "".join(f"\n{model}: {numbers}" for numbers in [numbers_of_challenge(graph, model)] if numbers)
+@dataclasses.dataclass
+class Status:
+    """How far a model is; None means unknown or not applicable."""
+
+    model: str
+    stage: str = ""  # the present stage; if the model has several jobs of it, also how many of them are done
+    # converted, or one of STATES. stopped: a job ended without an error message; waiting: it has not been tried.
+    state: str = "waiting"
+    # step, steps: optimizer steps done, and in the whole run.
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None  # loss of the last logged training step
+    tokens_per_second: float | None = None
+    left: float | None = None  # seconds of training that remain, at the present speed
+    attempt: int | None = None  # attempt of the training job, counted from 1; None for the first one without SLURM
+    job: str | None = None  # number of the SLURM job, and its machine where that is known
+    note: str = ""  # the last message of a failed job, or what is being done
+    # Where to read more; for training, the log of its newest attempt, which stays after the job.
+    log: Path | None = None
 
 
-def snapshots_kept(graph: Graph, model: str) -> set[str]:
-    """Return the names of the snapshots that the training of a model has kept."""
-    run = CHECKPOINTS / graph.result("train", model).name
-    return {path.stem for path in (run / FOLDER).glob("chck_*.json")}
+def state_of(model: str, result: Result) -> Status:
+    """Return the state, note and log of a job whose result is not there."""
+    log = Path("logs", result.stage.stage, f"{result.name}.log")
+    if not log.is_file():
+        return Status(model)
+    failed, note = last_words(log)
+    if result.record.is_file() and not failed:  # it was made with other settings, and not tried again since
+        return Status(model)
+    running = any(LOCKS.glob("*"))
+    return Status(model, state="failed" if failed else "running" if running else "stopped", note=note, log=log)
 
 
-def scores_there(graph: Graph, model: str, suite: str) -> int:
-    """Return how many scores a suite's results have: that of the model, and one of each snapshot."""
-    path = graph.result("score", model, suite).path / "scores.json"
-    return 1 + len(read_json(path).get("snapshots", [])) if path.is_file() else 0
+def add_training(status: Status, run: Path, running: bool) -> None:
+    """Fill in how far a training run is, from its folder. `running`: training is the present stage."""
+    if not (run / "attempt.json").is_file():
+        return
+    kept = newest_log(run)
+    if running and kept and (status.log is None or kept.stat().st_mtime >= status.log.stat().st_mtime):
+        status.log = kept
+    attempt = json.loads((run / "attempt.json").read_text())
+    status.attempt = attempt["attempt"] if attempt["attempt"] > 1 or attempt["job"] else None
+    status.steps = attempt["steps"]
+    trained = [line for line in metrics(run) if line["kind"] == "train"]
+    saved = [int(path.stem.removeprefix("step-")) for path in run.glob("step-*.safetensors")]
+    status.step = max([attempt["began_after_step"], *saved, *(line["step"] for line in trained[-1:])])
+    if trained:
+        status.loss, status.tokens_per_second = trained[-1]["loss"], trained[-1]["tokens_per_second"]
+    lock = run / "lock.json"
+    if not running or not lock.is_file():
+        return
+    owner = json.loads(lock.read_text())
+    if time.time() - lock.stat().st_mtime < DEAD_AFTER and not died_here(owner):
+        status.state = "running"
+        status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
+        if trained:
+            status.note = validating(run)
+            status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
 
 
-def numbers_of_challenge(graph: Graph, model: str) -> str:
-    """Return which numbers a model has, and which are missing; "" if it has nothing to submit to a challenge.
-
-    Several reasons why numbers are missing have a line each.
-    """
-    configuration = graph.configuration
-    rules = rules_of_model(configuration, model)
-    if rules is None or not STAGES["submission"].parts(configuration, model):
+def validating(folder: Path) -> str:
+    """Return how far the validation of a run is: "validating, 45 %"; "" if there is none."""
+    try:
+        found = json.loads((folder / "validating.json").read_text())
+        return f"validating, {100 * found['share']:.0f} %"
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
-    about = submission_of(configuration, model)
-    missing, tuned = about["missing"], about.get("tuned", {})
-    there: list[str] = []
-    lacking: dict[str, list[str]] = {}
-    for each in rules.numbers.values():
-        why = [
-            missing.get(task) or not_scored(graph, model, rules.tasks[task].suite, tuned.get(task, {}))
-            for task in each.tasks
-        ]
-        if reason := "; ".join(dict.fromkeys(filter(None, why))):
-            lacking.setdefault(reason, []).append(each.title)
-        else:
-            there.append(each.title)
-    words = [f"{len(there)} of {len(rules.numbers)} numbers{': ' if there else ''}{', '.join(there)}"]
-    words += [f"missing: {', '.join(titles)} ({reason})" for reason, titles in lacking.items()]
-    submission = graph.result("submission", model)
-    if submission.path.is_file():
-        score = manifest.read(submission.path)["figures"]["leaderboard"]["score"]
-        outdated = "" if submission.is_there else ", outdated"
-        words.append(f"{submission.path}: {score:.2f} on the leaderboard{outdated}")
-    return ("\n  " if len(lacking) > 1 else "; ").join(words)
 
 
-def not_scored(graph: Graph, model: str, suite: str | None, tuned: dict[str, str]) -> str:
-    """Return that a model has no scores on a suite, or by jobs of fine-tuning, yet; "" if it has all of them."""
-    results = [graph.result("score", model, suite)] if suite else []
-    results += [graph.result("tune", model, part) for part in tuned.values()]
-    return "" if all(each.is_there for each in results) else "not scored yet"
+def status_of_jobs(model: str, results: list[Result], missing: list[Result]) -> Status:
+    """Return the status of a stage that is not done; `missing`: those of its results that are not there."""
+    status = min((state_of(model, each) for each in missing), key=lambda each: STATES.index(each.state))
+    name = results[0].stage.stage
+    status.stage = f"{name} {len(results) - len(missing)}/{len(results)}" if len(results) > 1 else name
+    return status
 
 
-def overlap_lines(graph: Graph, model: str) -> list[str]:
-    """Return which items of its suites stand in a model's training text."""
+def status_of(graph: Graph, model: str) -> Status:
+    """Return how far a model is: at the stage with a job under way, or else at the first stage that is not done."""
     try:
-        results = [graph.result("score", model, suite) for suite in suites_of_model(graph.configuration, model)]
-        return [f"{model}: {line}" for each in results if each.is_there for line in lines_of_suite(each.path)]
+        results = graph.of_model(model)
+        missing = list(dict.fromkeys(results[-1].runs()))
     except UserError as error:
-        return [f"{model}: {error}"]
+        return Status(model, state="failed", note=str(error))
+    statuses = {}
+    for stage in STAGES.values():
+        if of_stage := [each for each in missing if each.stage is stage]:
+            statuses[stage.stage] = status_of_jobs(model, [each for each in results if each.stage is stage], of_stage)
+    under_way = [stage for stage, status in statuses.items() if status.state == "running"]
+    stage = next(iter([*under_way, *statuses]), None)
+    status = statuses[stage] if stage else status_of_tables(graph, Status(model, "convert", "converted"))
+    training = results[-1].training
+    if training and (stage == "train" or training.is_there):
+        add_training(status, CHECKPOINTS / training.name, running=stage == "train")
+    elsewhere = graph.configuration.model(model).run.checkpoints
+    if stage == "train" and elsewhere and status.state != "running":
+        status.note = "; ".join(filter(None, [status.note, f"{elsewhere} may have a later checkpoint"]))
+    return status
 
 
-def has_mistake(graph: Graph, model: str) -> bool:
-    """Return whether a model cannot be made as the configuration asks for it; its row in the table says why."""
-    try:
-        graph.of_model(model)
-    except UserError:
-        return True
-    return False
+def status_of_tables(graph: Graph, converted: Status) -> Status:
+    """Add to a converted model's status how many tables are predicted.
+
+    The state stays `converted` if none of the other tables was begun.
+    """
+    model = converted.model
+    tables = [graph.result("predict", model, part) for part in STAGES["predict"].parts(graph.configuration, model)]
+    missing = [each for each in tables if not each.is_there]
+    note = f"{len(tables) - len(missing)}/{len(tables)} tables predicted" if tables else ""
+    status = status_of_jobs(model, tables, missing) if missing else converted
+    if status.state in ("converted", "waiting"):
+        return dataclasses.replace(converted, note=note)
+    done = []
+    for table in missing:
+        folder = UNFINISHED / "predict" / table.name  # `labels/windows.py` writes it
+        windows = len(list(folder.glob("*.csv")))
+        if windows and (identity := read_json(folder / "identity.json")):
+            rows = identity["rows"]
+            done.append(f"{table.part}: {min(windows * identity['window'], rows):,} of {rows:,} rows")
+    return dataclasses.replace(status, note="; ".join(filter(None, [*done, status.note])))
+
+
+def status_table(statuses: list[Status], width: int) -> str:
+    """Return a heading, one line per model, cut at `width` characters, without empty columns, and the sums."""
+    rows = [("model", "stage", "state", "step", "loss", "tokens/s", "left", "attempt", "job", "")]
+    for s in statuses:
+        step = "" if s.steps is None else f"{s.step:,}/{s.steps:,}"
+        loss = "" if s.loss is None else f"{s.loss:.3f}"
+        speed = "" if s.tokens_per_second is None else f"{s.tokens_per_second:,.0f}"
+        left = "" if s.left is None else clock(s.left)
+        note = escape.without_keys(s.note)
+        rows.append((s.model, s.stage, s.state, step, loss, speed, left, str(s.attempt or ""), s.job or "", note))
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    lines = aligned(list(zip(*columns, strict=True)), (column[0] in RIGHT for column in columns))
+    counts = {state: sum(s.state == state for s in statuses) for state in ("converted", *STATES)}
+    sums = f"{plural(len(statuses), 'model')}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n)
+    shown = ("failed", "stopped", *(["running"] if len(statuses) == 1 else []))
+    logs = [f"{s.model}: {s.log}" for s in statuses if s.state in shown and s.log]
+    return "\n".join([*(line[:width] for line in lines), sums, *logs])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -139,11 +196,9 @@ def text(args: argparse.Namespace, width: int) -> str:
         models = loading.from_arguments(args).models_of(args.names) if args.names else ()
         return "\n".join(line[:width] for line in run_table(models))
     graph = Graph(configuration := loading.from_arguments(args))
-    names = configuration.models_of(args.names) if args.names else begun(configuration)
-    sound = [model for model in names if not has_mistake(graph, model)]
-    lines = [line for model in sound if (line := challenge_line(graph, model))]
-    lines += [line for model in sound for line in overlap_lines(graph, model)]
-    return "\n".join([status_table([status_of(graph, model) for model in names], width), *lines])
+    ran = [path.stem for path in sorted(ASKED.glob("*.json")) if configuration.is_model(path.stem)]
+    names = configuration.models_of(args.names) or dict.fromkeys([*configuration.targets(), *ran])
+    return status_table([status_of(graph, model) for model in names], width)
 
 
 def text_now(args: argparse.Namespace, width: int) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from babelmill import __version__
-from babelmill.commands.progress.made_by_hand import languages_asked, made_by_hand
+from babelmill.commands.by_hand import languages_asked, made_by_hand
 from babelmill.config import loading
-from babelmill.config.tasks import how_tuned
+from babelmill.config.datasets import how_tuned
 from babelmill.core import escape, manifest
 from babelmill.graph import Graph
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, model_folder

@@ -25,6 +25,11 @@ def at_neutral(section: S, *keys: str) -> S:
     return section.model_copy(update={key: type(section).model_fields[key].default for key in keys})
 
 
+def given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not empty: settings files leave the others out."""
+    return {key: value for key, value in fields.items() if value}
+
+
 def to_file(sections: dict[str, Section]) -> dict[str, dict[str, Any]]:
     """Return sections as a settings file holds them."""
     written: dict[str, dict[str, Any]] = {}

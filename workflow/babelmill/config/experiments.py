@@ -4,11 +4,13 @@ A cell is a combination of the values that vary. Each cell and seed is an entry 
 else from the base (`like:`). So cells are trained, listed and explained like all models.
 """
 
+import functools
 import hashlib
 import itertools
 import re
 from typing import Any, NamedTuple
 
+from babelmill.config.layers import merge
 from babelmill.config.schema import Experiment
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, canonical_json
@@ -32,23 +34,16 @@ class Cell(NamedTuple):
         """Return the cell as an entry of `models:`, without its seed."""
         entry: dict[str, Any] = {"like": self.base}
         for key, value in self.values.items():
-            *sections, last = key.split(".")
-            section = entry
-            for each in sections:
-                section = section.setdefault(each, {})
-            section[last] = value
+            entry = merge(entry, functools.reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value))
         return entry
 
 
 def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> list[Cell]:
     """Return all models of an experiment, by base (with batches expanded), cell and seed; `where` begins errors."""
-    if isinstance(experiment.vary, list):
-        found = experiment.vary
-    else:  # all combinations of a grid
-        grid = itertools.product(*experiment.vary.values())
-        found = [
-            dict(zip(experiment.vary, values, strict=True)) for values in itertools.islice(grid, experiment.limit + 1)
-        ]
+    found = experiment.vary
+    if isinstance(found, dict):  # all combinations of a grid
+        grid = itertools.islice(itertools.product(*found.values()), experiment.limit + 1)
+        found = [dict(zip(found, values, strict=True)) for values in grid]
     if len(found) * experiment.seeds * len(bases) > experiment.limit:
         raise UserError(f"{where}.limit = {experiment.limit}: more models than this; raise it if you want so many")
     for key in {key: None for values in found for key in values}:
@@ -63,18 +58,17 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
     if wanted is not None and wanted not in found:
         raise UserError(f"{where}.compare_with = {wanted}: the values of a cell are expected; cells are {some(labels)}")
     several = bases != [experiment.base]  # a list or a batch, even of one
+    made = itertools.product(bases, zip(found, labels, strict=True), range(1, experiment.seeds + 1))
     return [
         Cell(
-            name="_".join([name, *([base] if several else []), label, f"s{seed}"]),
-            base=base,
-            label=label,
-            values=values,
-            seed=seed,
-            reference=values == wanted,
+            "_".join([name, *([base] if several else []), label, f"s{seed}"]),
+            base,
+            label,
+            values,
+            seed,
+            values == wanted,
         )
-        for base in bases
-        for values, label in zip(found, labels, strict=True)
-        for seed in range(1, experiment.seeds + 1)
+        for base, (values, label), seed in made
     ]
 
 

@@ -32,18 +32,11 @@ HUB: dict[str, dict[str, Any]] = {
 # A code of ISO 639-3 may stand for several languages (a macrolanguage). Models have labels for its members: here those
 # that a text with the code is usually in, from ISO 639-3's own table. Members that are other languages for a reader,
 # such as Cantonese (yue) for zho, are left out. srp, hrv and bos are languages of their own, although hbs joins them.
-MEMBERS = {
-    **{
-        "zho": ("cmn",),
-        "nor": ("nob", "nno"),
-        "fas": ("pes", "prs"),
-        "ara": ("arb",),
-        "est": ("ekk",),
-        "nep": ("npi",),
-    },
-    **{"msa": ("zsm",), "swa": ("swh",), "lav": ("lvs",), "aze": ("azj",), "uzb": ("uzn",), "mon": ("khk",)},
-    **{"mlg": ("plt",), "sqi": ("als",), "yid": ("ydd",), "orm": ("gaz",), "pus": ("pbt",), "kur": ("kmr",)},
-}
+_MEMBERS = (
+    "zho cmn, nor nob nno, fas pes prs, ara arb, est ekk, nep npi, msa zsm, swa swh, lav lvs, aze azj, uzb uzn,"
+    " mon khk, mlg plt, sqi als, yid ydd, orm gaz, pus pbt, kur kmr"
+)
+MEMBERS = {code: members for code, *members in map(str.split, _MEMBERS.split(","))}
 SHORT_MEMBERS = {"no": ("nn", "nb")}  # the same for codes of two letters
 # Scripts that models join, or tell apart.
 SAME_SCRIPTS = {"Hans": ("Hani",), "Hant": ("Hani",), "Jpan": ("Hira", "Kana"), "Hang": ("Kore",), "Kore": ("Hang",)}
@@ -89,12 +82,8 @@ def identification(configuration: Configuration, code: str) -> dict[str, Any]:
         return found | {"commit": HUB[asked.model]["commit"]}
     if asked.model == PY3LANGID:
         return found | {"version": importlib.metadata.version(PY3LANGID)}
-    path = Path(asked.model)
-    if not path.is_file():
-        where = resolved.origins["corpus.language_filter"]
-        known = ", ".join([*HUB, PY3LANGID])
-        raise UserError(
-            f"{where}: corpus.language_filter.model = {asked.model!r}: {known} or a file of fastText is expected;"
-            f" {not_found(path)}"
-        )
+    if not Path(asked.model).is_file():
+        where = f"{resolved.origins['corpus.language_filter']}: corpus.language_filter.model = {asked.model!r}"
+        known = f"{', '.join([*HUB, PY3LANGID])} or a file of fastText is expected"
+        raise UserError(f"{where}: {known}; {not_found(asked.model)}")
     return found | {"sha256": local_sources.hashes([asked.model])[asked.model]}

@@ -4,20 +4,21 @@ These facts about files and repositories belong in settings files, beside the se
 """
 
 import functools
+import json
 import platform
 import re
 from pathlib import Path
 from typing import Any
 
 from babelmill.config import canonical
+from babelmill.config.datasets import require_evaluation_data
 from babelmill.config.languages import WORD
-from babelmill.config.layers import nearest
 from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.resolve import Configuration
+from babelmill.config.resolve import Configuration, check_known
 from babelmill.config.schema import OURS, Corpus
 from babelmill.core import escape, local_sources
-from babelmill.core.files import UserError, not_found, read_json, sha256
+from babelmill.core.files import UserError, not_found, sha256
 from babelmill.core.local_sources import of_files, snapshot
 
 KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
@@ -26,9 +27,10 @@ MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
 # read all files first.
 UNCOUNTED_STEPS = ("decontaminate", "language_filter", "near_duplicates")
 # Keys of `corpus` that are not used to count how much text a file holds, with the values that stand for them.
-UNCOUNTED: dict[str, Any] = {key: Corpus.model_fields[key].default for key in UNCOUNTED_STEPS}
-UNCOUNTED |= {"files": [], "builtin": None, "hub": None, "revision": ""}
-UNCOUNTED |= {"validation_files": [], "validation_share": 0.0}
+UNCOUNTED: dict[str, Any] = {
+    **{key: Corpus.model_fields[key].default for key in UNCOUNTED_STEPS},
+    **{"files": [], "builtin": None, "hub": None, "revision": "", "validation_files": [], "validation_share": 0.0},
+}
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
@@ -42,35 +44,18 @@ def hub_datasets(configuration: Configuration, code: str) -> list[dict[str, Any]
     corpus = configuration.corpus(code).corpus
     if corpus.files or corpus.builtin or not corpus.hub:
         return []
-    file_format = {"format": corpus.format} if corpus.format else {}
-    if isinstance(corpus.hub, str):
-        return [{"repository": _of_language(corpus.hub, code), "revision": corpus.revision} | file_format]
-    parts = [
-        {key: _of_language(value, code) for key, value in part.model_dump().items() if value} for part in corpus.hub
-    ]
-    return [part | file_format | {"revision": corpus.revision} for part in parts]
-
-
-def _of_language(value: str | list[str], code: str) -> str | list[str]:
-    """Replace {language} by a language's code."""
-    if isinstance(value, list):
-        return [text.replace("{language}", code) for text in value]
-    return value.replace("{language}", code)
+    common = {"revision": corpus.revision} | ({"format": corpus.format} if corpus.format else {})
+    entries = (
+        [{"repository": corpus.hub}] if isinstance(corpus.hub, str) else [part.model_dump() for part in corpus.hub]
+    )
+    parts = [{key: value for key, value in entry.items() if value} | common for entry in entries]
+    return json.loads(json.dumps(parts).replace("{language}", code))
 
 
 def counted(corpus: Corpus) -> dict[str, Any]:
     """Return the keys of the section `corpus` that decide how much text a file yields, as settings files hold them."""
     section = canonical.to_file({"corpus": corpus})["corpus"]
     return {key: value for key, value in section.items() if key not in UNCOUNTED}
-
-
-def hub_tokenizer(configuration: Configuration, model: str) -> dict[str, Any] | None:
-    """Return the repository of a model's tokenizer, in the form of `hub_datasets`; None if it is not from the Hub."""
-    tokenizer = configuration.model(model).tokenizer
-    name = tokenizer.source or ""
-    if not HUB_NAME.fullmatch(name) or name.endswith(".json") or Path(name).is_file():
-        return None
-    return {"repository": name, "revision": tokenizer.revision}
 
 
 def has_tokenizer_of_source(configuration: Configuration, model: str) -> bool:
@@ -87,23 +72,14 @@ def characters(configuration: Configuration, model: str) -> int | None:
     return resolved.model.max_position_embeddings
 
 
-def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None:
-    """Return the repository of the model that a model continues, in the form of `hub_datasets`; None without one."""
-    resolved = configuration.model(model)
-    if not resolved.source or resolved.source.kind != "hub":
-        return None
-    return {"repository": resolved.source.name, "revision": resolved.model.revision}
-
-
-def require_labels(configuration: Configuration, model: str) -> None:
-    """Raise a UserError if a model learns labels and the corpus of one of its languages has none."""
+def check(configuration: Configuration, model: str) -> None:
+    """Raise a UserError if a model needs labels that a corpus does not have, or `evaluation_data`, which is not set."""
     resolved = configuration.model(model)
     for code in resolved.languages if resolved.train.objective == "labels" else ():
         if not configuration.corpus(code).corpus.label_columns:
-            raise UserError(
-                f"{resolved.origins['train.objective']}: train.objective = labels of model {model}:"
-                f" languages.{code}.corpus.label_columns is expected"
-            )
+            where = f"{resolved.origins['train.objective']}: train.objective = labels of model {model}"
+            raise UserError(f"{where}: languages.{code}.corpus.label_columns is expected")
+    require_evaluation_data(configuration, model)
 
 
 def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
@@ -121,7 +97,8 @@ def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
     elif resolved.model.architecture == "norbert4":
         asked["architecture"] = "norbert4"
     if source.kind == "hub":
-        return asked | {"source": hub_model(configuration, model), "sources": {}}
+        repository = {"repository": source.name, "revision": resolved.model.revision}
+        return asked | {"source": repository, "sources": {}}
     where = f"{resolved.origins['model.source']}: model.source = {source.name!r}"
     return asked | {"source": None, "sources": {source.name: _folder(source.name, where)}}
 
@@ -168,28 +145,15 @@ def _snapshot(named: tuple[tuple[str, str], ...], file_format: str | None) -> di
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
     """Return where a tokenizer comes from, for its settings: `source` on the Hub, or the sha256 of a local file."""
     resolved = configuration.model(model)
-    hub = hub_tokenizer(configuration, model)
-    local = None if hub else resolved.tokenizer.source
-    if not local:
-        return {"source": hub, "sources": {}}
-    if not Path(local).is_file():
-        where = f"{resolved.origins['tokenizer.source']}: tokenizer.source = {local!r}"
-        raise UserError(f"{where}: a tokenizer.json or a repository (owner/name) is expected; {not_found(local)}")
-    return {"source": None, "sources": {local: sha256(local)}}
-
-
-def check_tokenizer(path: str, where: str) -> None:
-    """Raise a UserError, which begins with `where`, unless a model can be trained with this tokenizer.json."""
-    try:
-        content = read_json(path)
-        vocabulary = content["model"]["vocab"]
-        special = {token["content"]: token["special"] for token in content["added_tokens"]}
-    except (KeyError, TypeError):
-        raise UserError(f"{where}: a file of the `tokenizers` library is expected") from None
-    known = special.keys() | {piece if isinstance(piece, str) else piece[0] for piece in vocabulary}
-    for token in ("<s>", "</s>", "<pad>", "<mask>"):
-        if token not in known or not special.get(token):
-            raise UserError(f"{where}: {token} is expected among the special tokens")
+    name = resolved.tokenizer.source or ""
+    if Path(name).is_file():
+        return {"source": None, "sources": {name: sha256(name)}}
+    if HUB_NAME.fullmatch(name) and not name.endswith(".json"):
+        return {"source": {"repository": name, "revision": resolved.tokenizer.revision}, "sources": {}}
+    if name:
+        where = f"{resolved.origins['tokenizer.source']}: tokenizer.source = {name!r}"
+        raise UserError(f"{where}: a tokenizer.json or a repository (owner/name) is expected; {not_found(name)}")
+    return {"source": None, "sources": {}}
 
 
 def architecture_name(configuration: Configuration, model: str) -> str:
@@ -219,10 +183,8 @@ def repository(configuration: Configuration, model: str) -> str:
     parts = name.replace("{username}", "x").split("/")
     if len(parts) != 2 or not all(REPOSITORY_PART.fullmatch(part) for part in parts) or "--" in name or ".." in name:
         key = "publish.username" if publish.username else "publish.repo_template"
-        raise UserError(
-            f"{resolved.origins[key]}: {key}: {name!r}, for model {model}: a name of the Hub is expected: letters and"
-            " digits with single . - and _ between them, at most 96"
-        )
+        allowed = "letters and digits with single . - and _ between them, at most 96"
+        raise UserError(f"{resolved.origins[key]}: {key}: {name!r}: a name of the Hub is expected: {allowed}")
     return name
 
 
@@ -239,25 +201,13 @@ def bytes_per_word(configuration: Configuration, model: str) -> dict[str, float]
     return {row.code: row.bytes_per_word for row in rows if row.bytes_per_word is not None}
 
 
-def check_budget(configuration: Configuration, code: str) -> None:
-    """Raise a UserError if words of a language are to be counted exactly, and its script does not separate them."""
-    resolved, language = configuration.corpus(code), configuration.language(code)
-    budget = resolved.corpus.budget
-    if isinstance(budget, str) and budget.endswith("exact words") and language.bytes_per_word is not None:
-        raise UserError(
-            f"{resolved.origins['corpus.budget']}: corpus.budget = {budget}: {budget.replace('exact ', '')} is"
-            f" expected, in bytes, since {language.name} writes no spaces between words"
-        )
-
-
 def prediction_table(configuration: Configuration, model: str, name: str) -> dict[str, Any]:
     """Return the file of a table, the sha256 of its content (None if there is no file), and how it is read.
 
     A UserError says that there is no such table.
     """
     section = configuration.model(model).predict
-    if name not in section.inputs:
-        raise UserError(f"model {model}: predict.inputs has no table {name!r}{nearest(name, section.inputs)}")
+    check_known(name, section.inputs, f"model {model}: predict.inputs has no table {name!r}")
     own = section.inputs[name]
     table = {"delimiter": own.delimiter or section.delimiter, "encoding": own.encoding or section.encoding}
     table["text_column"] = own.text_column or section.text_column or _of_corpora(configuration, model, "text_column")
@@ -266,13 +216,8 @@ def prediction_table(configuration: Configuration, model: str, name: str) -> dic
     if column is None and context is None:
         column, context = (_of_corpora(configuration, model, key) for key in ("context_column", "context"))
     table |= {"context_column": column, "context": context, "quoting": own.quoting or section.quoting}
-    return {"file": own.file, "sha256": _digest(own.file)} | {k: v for k, v in table.items() if v}
-
-
-def _digest(path: str) -> str | None:
-    if not Path(path).is_file():
-        return None
-    return local_sources.hashes([path])[path]
+    digest = local_sources.hashes([own.file])[own.file] if Path(own.file).is_file() else None
+    return {"file": own.file, "sha256": digest} | {key: value for key, value in table.items() if value}
 
 
 def _of_corpora(configuration: Configuration, model: str, key: str) -> str | None:

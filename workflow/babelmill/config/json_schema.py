@@ -48,9 +48,7 @@ def plain(schema: Any) -> Any:
     found = {BOUNDS.get(key, key): plain(value) for key, value in schema.items()}
     if isinstance(text := found.get("description"), str):
         found["description"] = " ".join(text.split("\n\n")[0].split())
-    if isinstance(found.get("title"), str):
-        del found["title"]  # it only repeats the name
-    return found
+    return {key: value for key, value in found.items() if key != "title" or isinstance(value, dict)}  # it is the name
 
 
 def json_schema() -> dict[str, Any]:
@@ -65,9 +63,8 @@ def json_schema() -> dict[str, Any]:
         for key, schema in part["properties"].items():
             schema |= {"description": words.get(f"{name}.{key}", ""), "default": values[name][key]}
         part.pop("required", None)  # every layer sets only some of the values
-    for entry in ("ModelEntry", "LanguageEntry"):
-        of_entry = parts[entry]["properties"]
-        of_entry |= {name: top[name] for name in of_entry.keys() & SECTIONS.keys()}
+    for entry in (parts["ModelEntry"]["properties"], parts["LanguageEntry"]["properties"]):
+        entry |= {name: top[name] for name in entry.keys() & SECTIONS.keys()}
     # A file of the user has a mapping of languages; a preset has a list.
     of_preset = parts["ModelEntry"]["properties"]
     top["languages"] = {"anyOf": [top["languages"], of_preset["languages"]]}

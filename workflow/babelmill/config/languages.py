@@ -5,6 +5,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from babelmill.config.layers import nearest
 from babelmill.config.values import language_tag
@@ -70,15 +71,15 @@ def read_table(path: Path) -> dict[str, Language]:
     rows = csv.DictReader((line for _, line in numbered), delimiter="\t")
     for (number, _), row in zip(numbered[1:], rows, strict=True):
         try:
-            language = Language(
-                row["code"], row["name"], int(row["tier"]), row["script"], float(row["byte_premium"]), row["tag"]
-            )
-            language_tag(language.tag)
+            values: dict[str, Any] = {
+                "tier": int(row["tier"]),
+                "byte_premium": float(row["byte_premium"]),
+                "tag": language_tag(row["tag"]),
+            }
+            table[row["code"]] = Language(**({**row} | values))  # pyright: ignore[reportArgumentType]
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{path}, line {number}: expected code, name, tier, script, byte_premium, tag ({error})"
-            ) from None
-        table[language.code] = language
+            expected = "code, name, tier, script, byte_premium and tag are expected"
+            raise UserError(f"{path}, line {number}: {expected} ({error})") from None
     return table
 
 

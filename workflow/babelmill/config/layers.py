@@ -28,16 +28,6 @@ class Layer(NamedTuple):
     label: str  # the file (and the entry in it) that the values come from
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint such as `; did you mean eng?`, or the known names if none is similar. Case is ignored."""
-    known = sorted(known)
-    by_small_letters = {name.lower(): name for name in known}
-    matches = difflib.get_close_matches(word.lower(), by_small_letters, n=3, cutoff=0.5)
-    if matches:
-        return f"; did you mean {' or '.join(by_small_letters[match] for match in matches)}?"
-    return f"; known are {escape.some(known)}"
-
-
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return a new mapping: `base` updated by `over`, with nested mappings merged and everything else replaced.
 
@@ -54,33 +44,22 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-ABSENT = object()  # not None, which is a value that users may set
-
-
-def lookup(values: Mapping[str, Any], keys: Iterable[Any]) -> Any:
-    """Return the value under nested keys, or ABSENT."""
-    found: Any = values
-    for key in keys:
-        if not isinstance(found, dict) or key not in found:
-            return ABSENT
-        found = found[key]
-    return found
-
-
-def last(layers: Iterable[Layer], *keys: Any) -> tuple[Any, str]:
-    """Return the value that the last layer with these nested keys has, and its label; None and "" without one."""
-    for layer in reversed([*layers]):
-        if (found := lookup(layer.values, keys)) is not ABSENT:
-            return found, layer.label
-    return None, ""
-
-
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested mappings as a single mapping of dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a hint such as `; did you mean eng?`, or the known names if none is similar. Case is ignored."""
+    known = sorted(known)
+    by_small_letters = {name.lower(): name for name in known}
+    matches = difflib.get_close_matches(word.lower(), by_small_letters, n=3, cutoff=0.5)
+    if matches:
+        return f"; did you mean {' or '.join(by_small_letters[match] for match in matches)}?"
+    return f"; known are {escape.some(known)}"
 
 
 def config_names(folder: str, root: Path = ROOT) -> set[str]:

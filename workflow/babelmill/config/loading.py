@@ -49,11 +49,9 @@ def from_arguments(args: argparse.Namespace) -> Configuration:
     """Return the configuration that Snakemake would use with the same `--profile`, `--configfile` and `--config`."""
     profile = read_profile(args.profile) if args.profile else {}
     files = args.configfile if args.configfile is not None else profile.get("configfile", [])
-    files = [files] if isinstance(files, str) else files
-    of_profile = profile.get("config", {})
-    if args.config or not isinstance(of_profile, dict):
-        return load(files, parse_overrides(args.config or of_profile))
-    return load(files, of_profile)
+    overrides = args.config or profile.get("config", {})
+    overrides = overrides if isinstance(overrides, dict) else parse_overrides(overrides)
+    return load([files] if isinstance(files, str) else files, overrides)
 
 
 def load(configfiles: Sequence[str | Path] = (), overrides: dict[str, Any] | None = None) -> Configuration:

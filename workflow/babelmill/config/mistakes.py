@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from babelmill.config.layers import DEFAULTS, Layer, last
+from babelmill.config.layers import DEFAULTS, Layer
 from babelmill.config.schema import SECTIONS, TOGETHER, UNKNOWN, Section
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
@@ -35,39 +35,38 @@ def validated(section: type[S], values: Any, layers: list[Layer], *path: str) ->
 
 def where_set(layers: list[Layer], keys: list[tuple[Any, ...]]) -> str:
     """Return the label of the last layer that sets one of some keys, or else a key around them; else the defaults'."""
-    for end in range(max(map(len, keys)), 0, -1):
-        for layer in reversed(layers):
-            if any(last([layer], *key[:end])[1] for key in keys):
-                return layer.label
-    return DEFAULTS
+    lengths = range(max(map(len, keys)), 0, -1)
+    found = [
+        layer for end in lengths for layer in reversed(layers) if any(has(layer.values, *key[:end]) for key in keys)
+    ]
+    return found[0].label if found else DEFAULTS
+
+
+def has(values: Any, *keys: Any) -> bool:
+    """Return whether there are nested keys."""
+    return not keys or (isinstance(values, dict) and keys[0] in values and has(values[keys[0]], *keys[1:]))
 
 
 def worded(error: pydantic.ValidationError, values: Any, *path: str) -> tuple[list[tuple[Any, ...]], str]:
     """Return the keys of the first mistake, each with the keys around it, and a line about it."""
     first = error.errors(include_url=False)[0]
     context: dict[str, Any] = first.get("ctx", {})
-    place = (*path, *keys_in(values, first["loc"]))
+    place: list[Any] = [*path]
+    found: Any = values
+    for part in first["loc"]:  # others are names of types in a union
+        if isinstance(part, int) if isinstance(found, list) else has(found, part):
+            place.append(part)
+            found = found[part]  # pyright: ignore[reportArgumentType, reportCallIssue]
     if first["type"] == TOGETHER:
-        given = context["given"]
-        said = ", ".join(f"{dotted(*place, key)} = {shown(value)}" for key, value in given.items())
-        return [(*place, key) for key in given], f"{said}: {context['allowed']}"
+        said = ", ".join(f"{dotted(*place, key)} = {shown(value)}" for key, value in context["given"].items())
+        return [(*place, key) for key in context["given"]], f"{said}: {context['allowed']}"
     if first["type"] == UNKNOWN:
-        place = (*place, context["key"])
-        return [place], f"unknown key {line(dotted(*place), LONGEST)}{instead(place, context['meant'])}"
+        place.append(context["key"])
+        return [(*place,)], f"unknown key {line(dotted(*place), LONGEST)}{instead(context['key'], context['meant'])}"
     if first["type"] == "missing":
-        return [place], f"{dotted(*place, first['loc'][-1])}: this key is missing"
+        return [(*place,)], f"{dotted(*place, first['loc'][-1])}: this key is missing"
     message = first["msg"].removeprefix("Value error, ")
-    return [place], f"{dotted(*place)} = {shown(first['input'])}: {message[:1].lower()}{message[1:]}"
-
-
-def keys_in(values: Any, loc: tuple[int | str, ...]) -> list[int | str]:
-    """Return the parts of pydantic's location that are keys of the values. Others are names of types in a union."""
-    found = list[int | str]()
-    for part in loc:
-        if isinstance(part, int) if isinstance(values, list) else isinstance(values, dict) and part in values:
-            found.append(part)
-            values = values[part]  # pyright: ignore[reportArgumentType, reportCallIssue]
-    return found
+    return [(*place,)], f"{dotted(*place)} = {shown(first['input'])}: {message[:1].lower()}{message[1:]}"
 
 
 def dotted(*keys: Any) -> str:
@@ -75,9 +74,8 @@ def dotted(*keys: Any) -> str:
     return ".".join(map(str, keys))
 
 
-def instead(place: tuple[Any, ...], meant: str) -> str:
+def instead(key: str, meant: str) -> str:
     """Return what to write instead of an unknown key; `meant`: the nearest known keys."""
-    key = str(place[-1])
     if SECRET.search(key):
         return "; secrets are environment variables: HF_TOKEN, WANDB_API_KEY"
     section, _, inner = key.partition(".")

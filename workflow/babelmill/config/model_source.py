@@ -10,8 +10,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
-from babelmill.config.layers import ABSENT, Layer, lookup, nearest
-from babelmill.config.schema import Section
 from babelmill.core.files import UserError, not_found
 
 # The keys of the section `model` that the weights fix: a model that continues another has the same values.
@@ -70,62 +68,9 @@ def kind_of(text: str, models: Collection[str]) -> Literal["model", "folder", "h
     return "hub" if REPOSITORY.fullmatch(text) and not RESULTS.fullmatch(text) else None
 
 
-def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
-    """Return the layers, with the known shape of the source inserted under the layer that sets `model.source`.
-
-    So the shape overrides presets and settings for all models, and keys that are set beside the source override the
-    shape.
-    """
-    place = _place(layers)
-    return [*layers[:place], Layer({"model": shape}, "model.source"), *layers[place:]] if shape else layers
-
-
-def _place(layers: list[Layer]) -> int:
-    """Return the index of the last layer that sets `model.source`."""
-    setting = [i for i, layer in enumerate(layers) if lookup(layer.values, ("model", "source")) is not ABSENT]
-    return max(setting, default=0)
-
-
 def check_shape(values: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
     """Raise a UserError if the source (`where`) has another shape than the configuration sets beside it (`values`)."""
     for key, value in values.items():
-        if key not in theirs:
-            raise UserError(f"model.{key} = {value}: {where} has no such key")
-        if theirs[key] != value:
-            raise UserError(f"model.{key} = {value}: {where} has {theirs[key]}")
-
-
-def source_of(
-    name: str,
-    model: Section,
-    layers: list[Layer],
-    origins: dict[str, str],
-    models: Collection[str],
-    shape: dict[str, Any],
-) -> ModelSource | None:
-    """Return the model that a model continues; None if it begins with random weights.
-
-    `layers` are those that the section was made from, without `shape`, what the configuration knows about the source's
-    shape. In `origins`, where each value came from, this function changes those of values that are not used. A
-    UserError says that there is no such source, or that a key contradicts its shape.
-    """
-    values = model.model_dump()
-    if (text := values["source"]) is None:
-        return None
-    if (kind := kind_of(text, models)) is None:
-        raise UserError(
-            f"{origins['model.source']}: model.source = {text!r}: a model of the configuration, a folder (./folder) or"
-            f" a repository (owner/name) is expected{nearest(text, models)}"
-        )
-    over = [layer.values.get("model", {}) for layer in layers[_place(layers) :]]
-    beside = {key: values[key] for key in ("architecture", *SHAPE) if any(key in each for each in over)}
-    for key, value in beside.items():
-        if kind == "model" and value != shape.get(key, value):
-            raise UserError(
-                f"{origins[f'model.{key}']}: model.{key} = {value!r} of model {name}: that of its source {text} is"
-                f" {shape[key]!r}"
-            )
-    unread = [key for key in SHAPE if key not in beside and key not in shape]
-    origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not used: the value of {text} applies")
-    beside.pop("architecture", None)
-    return ModelSource(kind, text, beside)
+        if theirs.get(key) != value:
+            has = f"has {theirs[key]}" if key in theirs else "has no such key"
+            raise UserError(f"model.{key} = {value}: {where} {has}")

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import glob
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,15 +23,14 @@ from babelmill.config.layers import (
     Layer,
     config_file,
     config_names,
-    last,
-    lookup,
     merge,
     nearest,
 )
 from babelmill.config.mistakes import validated
-from babelmill.config.model_size import too_large
-from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
-from babelmill.config.schema import MODEL_SECTIONS, OURS, SECTIONS, ModelEntry, Preset, Suite, Task, Tuning, User
+from babelmill.config.model_size import LIMIT, size_of
+from babelmill.config.model_source import SHAPE, ModelSource, kind_of
+from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.schema import MAX_LENGTH, MODEL_SECTIONS, OURS, SECTIONS, ModelEntry, Preset, Suite, Task, Tuning
 from babelmill.config.transformers_keys import wrong
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
@@ -39,10 +38,34 @@ from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import read_yaml
 
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
+NAMED = ("models", "languages", "batches", "suites", "tasks", "experiments")  # keys whose entries have names
 SOUND = "_sound"  # at the end of a task's name: by the protocol `sound`
 NULL = ("null", "None", "~")  # as `Section` reads them
 AUTO = "auto"  # the preset that the language's tier chooses
+ABSENT = object()  # not None, which is a value that users may set
 D = TypeVar("D", bound=schema.Dataset)
+
+
+def last(layers: Iterable[Layer], *keys: Any) -> tuple[Any, str]:
+    """Return the value that the last layer with these nested keys has, and its label; None and "" without one."""
+    for layer in reversed([*layers]):
+        found: Any = layer.values
+        for key in keys:
+            found = found.get(key, ABSENT) if isinstance(found, dict) else ABSENT
+        if found is not ABSENT:
+            return found, layer.label
+    return None, ""
+
+
+def place_of_source(layers: list[Layer]) -> int:
+    """Return the index of the last layer that sets `model.source`."""
+    return max((i for i, layer in enumerate(layers) if last([layer], "model", "source")[1]), default=0)
+
+
+def check_known(name: str, known: Iterable[str], message: str) -> None:
+    """Raise a UserError, which begins with `message`, unless a name is known."""
+    if name not in (known := {*known}):
+        raise UserError(message + nearest(name, known))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +91,14 @@ class ResolvedCorpus(Resolved):
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedModel(schema.ModelSections, Resolved):
-    """The settings of a model. `source`: the model that it continues; None if training begins with random weights."""
+    """The settings of a model."""
 
     preset: str  # its presets, with + between them
-    source: ModelSource | None
+    source: ModelSource | None  # the model that it continues; None if training begins with random weights
+    # The suites that score it or its snapshots, and the tasks that it is fine-tuned for: each with those of its
+    # languages that are covered, at least one.
+    scored: dict[str, list[str]]
+    tuned: dict[str, list[str]]
 
 
 class Configuration:
@@ -85,53 +112,48 @@ class Configuration:
 
         `sources` are the user's files and command line as (label, values); a later one overrides an earlier one.
         """
-        self.root = root
-        self.defaults = read_yaml(root / DEFAULTS)
-        self.sources = [Layer(values, label) for label, values in sources]
-        files = [Layer(self.defaults, DEFAULTS), *self.sources]
-        self.top = validated(User, functools.reduce(merge, (layer.values for layer in files)), files)
+        self.root, self.defaults = root, read_yaml(root / DEFAULTS)
+        self.layers = [Layer(self.defaults, DEFAULTS), *(Layer(values, label) for label, values in sources)]
+        merged = functools.reduce(merge, (layer.values for layer in self.layers))
+        self.top = validated(schema.User, merged, self.layers)
+        for group in NAMED:
+            for name in getattr(self.top, group):
+                if not NAME.fullmatch(name):
+                    form = "in groups joined by single underscores, beginning with a small letter, such as srp_Latn"
+                    where = f"{self.origin_of_name(name)}: {group}: {name!r}"
+                    raise UserError(f"{where}: letters and digits are expected, {form}")
         self.table = self._language_table()
         ordinary = [row for code, row in self.table.items() if code not in self.defaults["languages"]]
         self.batches = {f"tier{tier}": [row.code for row in ordinary if row.tier == tier] for tier in (1, 2, 3)}
         self.batches |= self.top.batches
-        for group in ("models", "languages", "batches", "suites", "tasks", "experiments"):
-            for name in getattr(self.top, group):
-                if not NAME.fullmatch(name):
-                    raise UserError(
-                        f"{self.origin_of_name(name)}: {group}: {name!r}: letters and digits are expected, in groups"
-                        " joined by single underscores, beginning with a small letter, such as srp_Latn"
-                    )
-        self.cells: dict[str, list[experiments.Cell]] = {}
-        self._cells: dict[str, experiments.Cell] = {}
+        self.cells: dict[str, list[experiments.Cell]] = {}  # by experiment
+        self._cells: dict[str, experiments.Cell] = {}  # by model
         for name, experiment in self.top.experiments.items():
             self._add_cells(name, experiment)
         for name, members in [*self.batches.items(), ("targets", self.top.targets)]:
             for member in members:
                 if not self.is_model(member) and not (name == "targets" and member in self.batches):
                     where = self.origin(name if name == "targets" else f"batches.{name}")
-                    raise UserError(
-                        f"{where}: {name} names {member!r}, which is not a model"
-                        f"{nearest_or_new(member, self.known_models())}"
-                    )
+                    hint = nearest_or_new(member, self.known_models())
+                    raise UserError(f"{where}: {name} names {member!r}, which is not a model{hint}")
 
     def _add_cells(self, name: str, experiment: schema.Experiment) -> None:
         """Add the cells of an experiment to `models:`, and a batch with the experiment's name."""
         where = f"{self.origin(f'experiments.{name}')}: experiments.{name}"
         bases = [each for base in experiment.bases for each in self.batches.get(base, [base])]
         for base in bases:
-            if not self.is_model(base):
-                known = self.known_models() | set(self.batches)
-                raise UserError(f"{where}.base = {base!r}: there is no such model{nearest_or_new(base, known)}")
-        self.cells[name] = experiments.cells(name, experiment, bases, where)
-        names = [cell.name for cell in self.cells[name]]
-        if taken := [each for each in [name, *names] if self.is_model(each) or each in self.batches]:
-            raise UserError(f"{where}: {taken[0]} is a model or batch of another entry: choose another name")
-        layer = Layer({"models": {cell.name: cell.entry() for cell in self.cells[name]}}, where)
+            known = self.known_models() | set(self.batches)
+            check_known(base, known, f"{where}.base = {base!r}: there is no such model")
+        cells = self.cells[name] = experiments.cells(name, experiment, bases, where)
+        for each in [name, *(cell.name for cell in cells)]:
+            if self.is_model(each) or each in self.batches:
+                raise UserError(f"{where}: {each} is a model or batch of another entry: choose another name")
+        layer = Layer({"models": {cell.name: cell.entry() for cell in cells}}, where)
         for cell, entry in layer.values["models"].items():
             self.top.models[cell] = validated(ModelEntry, entry, [layer], "models", cell)
-        self.sources.append(layer)
-        self.batches[name] = names
-        self._cells |= dict(zip(names, self.cells[name], strict=True))
+        self.layers.append(layer)
+        self._cells |= {cell.name: cell for cell in cells}
+        self.batches[name] = [cell.name for cell in cells]
 
     # Which models, languages, suites and tasks exist.
 
@@ -175,17 +197,6 @@ class Configuration:
             return self.languages_of(ancestors[0])
         raise UserError(f"{self.origin(f'models.{model}')}: models.{model}.languages: a list of codes is expected")
 
-    def models_reading(self, code: str) -> tuple[str, ...]:
-        """Return the models of a language that have no mistake: its own, and the mixtures that it is in."""
-        return tuple(dict.fromkeys(name for name in (code, *self.top.models) if self._reads(name, code)))
-
-    @functools.cache  # noqa: B019
-    def _reads(self, model: str, code: str) -> bool:
-        try:
-            return code in self.languages_of(model) and bool(self.model(model))
-        except UserError:
-            return False
-
     def language(self, code: str) -> Language:
         """Return the table's row of a language; raise a UserError with similar codes if there is none."""
         if code not in self.table:
@@ -225,12 +236,11 @@ class Configuration:
         return config_names(f"config/{group}/", self.root) | {*getattr(self.top, group, ())}
 
     def _dataset(self, kind: type[D], group: str, name: str) -> D:
-        """Return an entry of `suites:` or `tasks:`, or a file of this folder of `config/`."""
+        """Return a suite or task: an entry of the configuration, or a file of `config/suites/` or `config/tasks/`."""
         if own := getattr(self.top, group).get(name):
             self._check_languages(f"{self.origin(f'{group}.{name}')}: {group}.{name}.languages", own.covered)
             return own
-        if name not in self.known(group):
-            raise UserError(f"there is no {group.removesuffix('s')} {name!r}{nearest(name, self.known(group))}")
+        check_known(name, self.known(group), f"there is no {group.removesuffix('s')} {name!r}")
         layer = self._file(f"config/{group}/{name}.yaml")
         return validated(kind, layer.values, [layer])
 
@@ -241,54 +251,73 @@ class Configuration:
     @functools.cache  # noqa: B019
     def tuning(self, task: str) -> Tuning:
         """Return how models are tuned for a task: its protocol, with the keys that the task changes."""
-        asked, known = self.task(task), self.known("protocols")
+        asked = self.task(task)
         where = self.origin(f"tasks.{task}") if task in self.top.tasks else f"{TASKS}{task}.yaml"
-        if asked.protocol not in known:
-            raise UserError(
-                f"{where}: protocol = {asked.protocol!r}: there is no such file{nearest(asked.protocol, known)}"
-            )
+        check_known(
+            asked.protocol, self.known("protocols"), f"{where}: protocol = {asked.protocol!r}: there is no such file"
+        )
         layers = [self._file(f"{PROTOCOLS}{asked.protocol}.yaml"), Layer(asked.tuning, f"{where}: tasks.{task}.tuning")]
         return validated(Tuning, merge(layers[0].values, layers[1].values), layers)
+
+    def code_in(self, dataset: Suite | Task, code: str) -> str:
+        """Return the code under which a suite or task covers a language; "" if it does not.
+
+        A suite of English covers every text in English (`languages.NAME.language`).
+        """
+        return next((each for each in (code, self.language(code).language_code) if each in dataset.covered), "")
 
     # The settings of a model or a corpus.
 
     @functools.cache  # noqa: B019
     def model(self, name: str) -> ResolvedModel:
         """Return the resolved configuration of a model."""
-        languages, layers = self.languages_of(name), self._layers(name)
-        theirs = self._shape_of(name)
-        sections, origins = self._sections(MODEL_SECTIONS, shape_laid_under(layers, theirs))
+        languages, theirs = self.languages_of(name), self._shape_of(name)
+        first, *others = languages
+        auto = "multilingual" if others else "base" if self.table[first].tier == 1 else "small"
+        layers = [self._preset(auto) if each.label == AUTO else each for each in self._layers(name)]
+        # The shape of its source overrides presets and settings for all models, and is overridden by keys beside it.
+        place, of_source = place_of_source(layers), [Layer({"model": theirs}, "model.source")] if theirs else []
+        sections, origins = self._sections(MODEL_SECTIONS, [*layers[:place], *of_source, *layers[place:]])
         if not sections["train"].averages:  # there is no average to export
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
-        source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
-        presets = "+".join(self._presets(name))
+        source = self._source_of(name, sections["model"], layers, origins, theirs)
+        presets = [each.label[len(PRESETS) : -len(".yaml")] for each in layers if each.label.startswith(PRESETS)]
+        scored, tuned = self._suites_and_tasks(name, languages, origins, sections["evaluation"])
+        if not OBJECTIVES[sections["train"].objective].sentences:
+            scored = tuned = {}
         resolved = ResolvedModel(
-            name=name, languages=languages, origins=origins, preset=presets, source=source, **sections
+            name=name,
+            languages=languages,
+            origins=origins,
+            preset="+".join(presets),
+            source=source,
+            scored=scored,
+            tuned=tuned,
+            **sections,
         )
-        self._check_suites_and_tasks(resolved)
-        of_source = self.model(source.name) if source and source.kind == "model" else None
-        check_together(resolved, of_source, shape_is_known=not source or "max_position_embeddings" in theirs)
+        continued = self.model(source.name) if source and source.kind == "model" else None
+        check_together(resolved, continued, shape_is_known=not source or "max_position_embeddings" in theirs)
         return resolved
 
     @functools.cache  # noqa: B019
     def corpus(self, code: str) -> ResolvedCorpus:
         """Return the resolved corpus section of a language."""
-        row = self.language(code)
-        files = [Layer(self.defaults, DEFAULTS), *self.sources]
-        entries = self._entries("languages", (code,), files)
-        sections, origins = self._sections(["corpus"], [*files, *entries])
-        resolved = ResolvedCorpus(code, (code,), origins, **sections)
+        row, entries = self.language(code), self._entries("languages", (code,))
+        sections, origins = self._sections(["corpus"], [*self.layers, *entries])
         where = f"{origins['corpus.decontaminate']}: corpus.decontaminate"
-        for name in resolved.corpus.decontaminate:
-            if name not in self.known("suites"):
-                raise UserError(f"{where}: there is no suite {name!r}{nearest(name, self.known('suites'))}")
+        for name in sections["corpus"].decontaminate:
+            check_known(name, self.known("suites"), f"{where}: there is no suite {name!r}")
             suite = self.suite(name)
             if suite.kind not in ("pairs", "choices"):
                 raise UserError(f"{where} = {name}: suites of the kinds pairs and choices have sentences")
             own = last(entries, "corpus", "decontaminate")[1]  # elsewhere, it is for all languages
             if own and not {code, row.language_code} & suite.covered.keys():
                 raise UserError(f"{where} = {name}: {code} is none of its languages, {some(suite.covered)}")
-        return resolved
+        budget = sections["corpus"].budget
+        if isinstance(budget, str) and budget.endswith("exact words") and row.bytes_per_word is not None:
+            allowed = f"{budget.replace('exact ', '')}, in bytes, since {row.name} writes no spaces between words"
+            raise UserError(f"{origins['corpus.budget']}: corpus.budget = {budget!r}: {allowed}")
+        return ResolvedCorpus(code, (code,), origins, **sections)
 
     def ancestors(self, model: str) -> list[str]:
         """Return the models here that a model continues, the nearest first; raise a UserError if there is a circle."""
@@ -306,42 +335,27 @@ class Configuration:
 
         Without one, these are None and "". What follows from `preset: auto` does not count: sizes.
         """
-        return last(self._layers(model, with_auto=False), *keys)
+        return last(self._layers(model), *keys)
 
     @functools.cache  # noqa: B019
-    def _layers(self, model: str, with_auto: bool = True) -> list[Layer]:
-        """Return all layers of a model, the first one first."""
+    def _layers(self, model: str) -> list[Layer]:
+        """Return all layers of a model, the first one first; an empty one, called AUTO, stands for `preset: auto`."""
         kept = {*MODEL_SECTIONS, "preset"}
-        first, *files = (
+        first, *own = (
             Layer({key: value for key, value in layer.values.items() if key in kept}, layer.label)
-            for layer in [Layer(self.defaults, DEFAULTS), *self.sources]
+            for layer in self.layers
         )
-        own = [*files, *self._entries("models", self._like(model))]
+        own += self._entries("models", self._like(model))
         for each in self._like(model):
             if (cell := self._cells.get(each)) and cell.seed > 1:
                 seed = self.model(cell.base).train.seed + cell.seed - 1
                 own.append(Layer({"train": {"seed": seed}}, self.origin(f"models.{each}")))
-        presets, where = last([first, *own], "preset")
-        names = [presets] if isinstance(presets, str) else presets
+        names, where = last([first, *own], "preset")
+        names = [names] if isinstance(names, str) else names
         known = self.known("presets") | {AUTO}
-        if unknown := [name for name in names if name not in known]:
-            raise UserError(
-                f"{where}: preset = {unknown[0]!r} of model {model}: there is no such file{nearest(unknown[0], known)}"
-            )
-        if with_auto and AUTO in names:
-            names = [self._auto(model) if name == AUTO else name for name in names]
-        return [first, *(self._preset(name) for name in names if name != AUTO), *own]
-
-    def _presets(self, model: str) -> list[str]:
-        """Return the presets of a model."""
-        return [layer.label[len(PRESETS) : -5] for layer in self._layers(model) if layer.label.startswith(PRESETS)]
-
-    def _auto(self, model: str) -> str:
-        """Return the preset that `auto` stands for."""
-        first, *others = self.languages_of(model)
-        if others:
-            return "multilingual"
-        return "base" if self.table[first].tier == 1 else "small"
+        for name in names:
+            check_known(name, known, f"{where}: preset = {name!r} of model {model}: there is no such file")
+        return [first, *(Layer({}, AUTO) if name == AUTO else self._preset(name) for name in names), *own]
 
     @functools.cache  # noqa: B019
     def _preset(self, name: str) -> Layer:
@@ -349,15 +363,10 @@ class Configuration:
         validated(Preset, layer.values, [layer])
         return layer
 
-    def _entries(self, group: str, names: Iterable[str], sources: Iterable[Layer] | None = None) -> list[Layer]:
+    def _entries(self, group: str, names: Iterable[str]) -> list[Layer]:
         """Return the entries of `models:` or `languages:` with these names, the first name first, as layers."""
-        sources = [Layer(self.defaults, DEFAULTS), *self.sources] if sources is None else [*sources]
-        return [
-            Layer(values, f"{label}, {group}.{name}")
-            for name in names
-            for source, label in sources
-            if isinstance(values := lookup(source, (group, name)), dict)
-        ]
+        found = [(last([layer], group, name)[0], layer, name) for name in names for layer in self.layers]
+        return [Layer(each, f"{layer.label}, {group}.{name}") for each, layer, name in found if isinstance(each, dict)]
 
     @functools.cache  # noqa: B019
     def _like(self, model: str) -> tuple[str, ...]:
@@ -379,11 +388,35 @@ class Configuration:
         """Return the known keys of the section `model` of the workflow's model that `model` continues."""
         if not (ancestors := self.ancestors(model)):
             return {}
-        base, known = self.model(ancestors[0]), {"architecture": self.model(ancestors[0]).model.architecture}
-        if self.model(ancestors[-1]).source:
-            return known
-        keys = SHAPE if base.model.architecture in OURS else ("max_position_embeddings",)
-        return known | {key: getattr(base.model, key) for key in keys}
+        base = self.model(ancestors[0]).model
+        keys = SHAPE if base.architecture in OURS else ("max_position_embeddings",)
+        of_elsewhere = self.model(ancestors[-1]).source
+        return {key: getattr(base, key) for key in ("architecture", *(() if of_elsewhere else keys))}
+
+    def _source_of(
+        self, model: str, values: schema.Model, layers: list[Layer], origins: dict[str, str], shape: dict[str, Any]
+    ) -> ModelSource | None:
+        """Return the model that a model continues; None if it begins with random weights.
+
+        `layers`: those that its section `model` was made from; `shape`: what the configuration knows about the source's
+        shape. In `origins`, those of values that are not used are changed. A UserError says that there is no such
+        source, or that a key contradicts its shape.
+        """
+        if (text := values.source) is None:
+            return None
+        if (kind := kind_of(text, self.known_models())) is None:
+            expected = "a model of the configuration, a folder (./folder) or a repository (owner/name) is expected"
+            near = nearest(text, self.known_models())
+            raise UserError(f"{origins['model.source']}: model.source = {text!r}: {expected}{near}")
+        beside = {key for layer in layers[place_of_source(layers) :] for key in layer.values.get("model", {})}
+        for key in ("architecture", *SHAPE):
+            value = getattr(values, key)
+            if kind == "model" and key in beside and value != shape.get(key, value):
+                said = f"model.{key} = {value!r} of model {model}: that of its source {text} is {shape[key]!r}"
+                raise UserError(f"{origins[f'model.{key}']}: {said}")
+        unread = [key for key in SHAPE if key not in beside and key not in shape]
+        origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not used: the value of {text} applies")
+        return ModelSource(kind, text, {key: getattr(values, key) for key in SHAPE if key in beside})
 
     def _sections(self, names: Iterable[str], layers: list[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
         """Merge layers and validate the named sections: ({name: section}, {section.key: where it comes from})."""
@@ -397,41 +430,44 @@ class Configuration:
         }
         return found, origins
 
-    def _check_suites_and_tasks(self, resolved: ResolvedModel) -> None:
-        """Raise a UserError that names all suites and tasks of a model that do not exist, or have a mistake.
+    def _suites_and_tasks(
+        self, model: str, languages: Iterable[str], origins: dict[str, str], asked: schema.Evaluation
+    ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """Return {name: languages of the model that it covers} of suites and of tasks, without those that cover none.
 
-        Where the model's own entry names a task, the task must have rows of one of its languages.
+        A UserError names all that do not exist, or one that has a mistake. Where the model's own entry names a task,
+        the task must have rows of one of its languages.
         """
-        evaluation, missing = resolved.evaluation, list[str]()
-        suites, tasks = self.known("suites"), self.known("tasks")
-        for key, known in (("suites", suites), ("snapshot_suites", suites), ("tasks", tasks)):
-            for name in getattr(evaluation, key):
-                if name not in known and not (key == "tasks" and name.removesuffix(SOUND) in known):
-                    missing.append(f"evaluation.{key}: {name}{nearest(name, known)}")
-        if missing:
-            where = resolved.origins[missing[0].partition(":")[0]]
-            raise UserError(f"{where}: model {resolved.name}: these do not exist: {', '.join(missing)}")
-        for name in (*evaluation.suites, *evaluation.snapshot_suites):
-            self.suite(name)
-        where = resolved.origins["evaluation.tasks"]
-        codes = {each for code in resolved.languages for each in (code, self.language(code).language_code)}
-        for name in evaluation.tasks:
+        unknown = [
+            f"evaluation.{key}: {name}{nearest(name, self.known(group))}"
+            for key, group in (("suites", "suites"), ("snapshot_suites", "suites"), ("tasks", "tasks"))
+            for name in getattr(asked, key)
+            if not self.known(group) & {name, name.removesuffix(SOUND)}
+        ]
+        if unknown:
+            where = origins[unknown[0].partition(":")[0]]
+            raise UserError(f"{where}: model {model}: these do not exist: {', '.join(unknown)}")
+        named = [(name, self.suite(name)) for name in dict.fromkeys([*asked.suites, *asked.snapshot_suites])]
+        scored = {name: [code for code in languages if self.code_in(suite, code)] for name, suite in named}
+        tuned = {name: [code for code in languages if self.code_in(self.task(name), code)] for name in asked.tasks}
+        where = origins["evaluation.tasks"]
+        for name, covered in tuned.items():
             self.tuning(name)
-            if where.endswith(f", models.{resolved.name}") and not codes & self.task(name).covered.keys():
-                expected = f"a task with rows of {', '.join(resolved.languages)} is expected"
+            if not covered and where.endswith(f", models.{model}"):
+                expected = f"a task with rows of {', '.join(languages)} is expected"
                 raise UserError(f"{where}: evaluation.tasks = {name}: {expected}")
+        return {k: v for k, v in scored.items() if v}, {k: v for k, v in tuned.items() if v}
 
     # Which source a value came from.
 
     def origin(self, key: str) -> str:
         """Return the label of the user's last source that sets a dotted key; that of the defaults without one."""
-        return last(self.sources, *key.split("."))[1] or DEFAULTS
+        return last(self.layers, *key.split("."))[1] or DEFAULTS
 
     def origin_of_name(self, name: str) -> str:
         """Return the label of the user's source that names a model, language, batch, suite, task or experiment."""
-        groups = ("models", "languages", "batches", "suites", "tasks", "experiments")
-        places = [*((group, name) for group in groups), ("tasks", name.removesuffix(SOUND))]
-        return next((label for place in places if (label := last(self.sources, *place)[1])), DEFAULTS)
+        places = [*((group, name) for group in NAMED), ("tasks", name.removesuffix(SOUND))]
+        return next((label for place in places if (label := last(self.layers, *place)[1])), DEFAULTS)
 
     def _language_table(self) -> dict[str, Language]:
         """Return the table of `config/languages.tsv`, with the entries of `languages:`."""
@@ -439,72 +475,62 @@ class Configuration:
         real = {*table}
         entries = sorted(self.top.languages.items(), key=lambda each: bool(each[1].language))  # others' languages last
         for code, entry in entries:
-            where = f"{self.origin(f'languages.{code}')}: languages.{code}"
-            if code in real and entry.language not in ("", code):
-                raise UserError(
-                    f"{where}.language = {entry.language!r}: {code} is a language itself: choose another name"
-                )
-            if entry.language and entry.language not in table:
-                near = nearest_or_new(entry.language, table)
-                raise UserError(f"{where}.language = {entry.language!r}: there is no such language{near}")
-            if code not in table and not (entry.name or entry.language):
+            where, of = f"{self.origin(f'languages.{code}')}: languages.{code}", entry.language
+            if code in real and of not in ("", code):
+                raise UserError(f"{where}.language = {of!r}: {code} is a language itself: choose another name")
+            if of and of not in table:
+                raise UserError(f"{where}.language = {of!r}: there is no such language{nearest_or_new(of, table)}")
+            if code not in table and not (entry.name or of):
                 raise UserError(f"{where}.name: a language of your own has a name{nearest_or_new(code, table)}")
             base = table.get(code) or Language(code, code, 3, "", 1.0, tag_of(code))
-            if entry.language not in ("", code):
-                of = table[entry.language]
-                base = dataclasses.replace(of, code=code, language=of.language_code)
-            given = entry.model_dump(exclude={"corpus", "language"}, exclude_unset=True)
-            table[code] = dataclasses.replace(base, **{key: value for key, value in given.items() if value is not None})
+            if of not in ("", code):
+                base = dataclasses.replace(table[of], code=code, language=table[of].language_code)
+            given = entry.model_dump(exclude={"corpus", "language"}, exclude_unset=True, exclude_none=True)
+            table[code] = dataclasses.replace(base, **given)
         return table
 
 
 def check_together(resolved: ResolvedModel, source: ResolvedModel | None, shape_is_known: bool) -> None:
-    """Raise a UserError if sections of a model do not go together; for the arguments, see `contradictions`."""
-    for key, allowed in contradictions(resolved, source, shape_is_known):
-        section, _, name = key.partition(".")
-        value = getattr(getattr(resolved, section), name)
-        raise UserError(f"{resolved.origins[key]}: {key} = {value!r} of model {resolved.name}: {allowed}")
-    model = resolved.model
-    if model.config and (message := wrong(model.config)):
-        raise UserError(f"{resolved.origins['model.config']}: {message}")
-    if shape_is_known and model.architecture in OURS:
-        entries = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
-        if message := too_large(model, entries):
-            raise UserError(f"{resolved.origins['model.hidden_size']}: {message}")
-
-
-def contradictions(
-    resolved: ResolvedModel, source: ResolvedModel | None, shape_is_known: bool
-) -> Iterator[tuple[str, str]]:
-    """Yield keys whose values contradict other sections, and what is allowed instead.
+    """Raise a UserError if sections of a model do not go together.
 
     `source`: the model of this workflow that it continues. `shape_is_known` is False if its source must be fetched.
     """
     model, train, evaluation, tokenizer = resolved.model, resolved.train, resolved.evaluation, resolved.tokenizer
-    ours = model.architecture in OURS
-    if source and source.train.lora_rank:
-        yield "model.source", "no model whose results are adapters; the folder of its export has them merged"
-    if source and source.train.objective == "labels":
-        yield "model.source", "no label model"
-    if train.freeze != "none" and not resolved.source:
-        yield "train.freeze", "none without a model.source"
-    if train.lora_rank and (ours or model.source is None):
-        yield "train.lora_rank", "0 unless model.source is a transformers model (model.architecture: transformers)"
-    if model.architecture == "transformers" and train.objective == "hybrid":
-        yield "train.objective", "transformers models have masked, diffusion, causal or labels"
-    if model.architecture == "norbert4" and train.objective == "labels":
-        yield "train.objective", "norbert4 has no labels"
-    if resolved.export.adapter != "none" and not train.lora_rank:
-        yield "export.adapter", "none with train.lora_rank = 0"
-    for key in ("snapshots", "snapshot_suites"):
-        if getattr(evaluation, key) and not resolved.run.snapshots:
-            yield f"evaluation.{key}", "nothing without run.snapshots"
+    ours, labels, snapshots = model.architecture in OURS, train.objective == "labels", resolved.run.snapshots
     adopted = tokenizer.source or (resolved.source and not (source and source.tokenizer.prefix_space))
-    if tokenizer.prefix_space and (adopted or (model.config or {}).get("model_type") == "canine"):
-        yield "tokenizer.prefix_space", "false, since the tokenizer is not trained"
-    most = f"model.max_position_embeddings = {model.max_position_embeddings} at most"
-    if shape_is_known and max(train.sequence_lengths) > model.max_position_embeddings:
-        yield "train.sequence_lengths", most
-    cut = ours or train.objective == "labels"  # these read texts of any length, or cut them
-    if shape_is_known and not cut and evaluation.sequence_length > model.max_position_embeddings:
-        yield "evaluation.sequence_length", most
+    untrained = adopted or (model.config or {}).get("model_type") == "canine"
+    longest = model.max_position_embeddings if shape_is_known else MAX_LENGTH
+    most = f"model.max_position_embeddings = {longest} at most"
+    rules = {
+        "model.source: no model whose results are adapters; the folder of its export has them merged": not (
+            source and source.train.lora_rank
+        ),
+        "model.source: no label model": not source or source.train.objective != "labels",
+        "train.freeze: none without a model.source": train.freeze == "none" or resolved.source,
+        "train.lora_rank: 0 unless model.source is a transformers model (model.architecture: transformers)": (
+            not train.lora_rank or (model.source and not ours)
+        ),
+        "train.objective: transformers models have masked, diffusion, causal or labels": (
+            model.architecture != "transformers" or train.objective != "hybrid"
+        ),
+        "train.objective: norbert4 has no labels": not (model.architecture == "norbert4" and labels),
+        "export.adapter: none with train.lora_rank = 0": resolved.export.adapter == "none" or train.lora_rank,
+        "evaluation.snapshots: nothing without run.snapshots": snapshots or not evaluation.snapshots,
+        "evaluation.snapshot_suites: nothing without run.snapshots": snapshots or not evaluation.snapshot_suites,
+        "tokenizer.prefix_space: false, since the tokenizer is not trained": not (tokenizer.prefix_space and untrained),
+        f"train.sequence_lengths: {most}": max(train.sequence_lengths) <= longest,
+        # Ours and label models read texts of any length, or cut them.
+        f"evaluation.sequence_length: {most}": ours or labels or evaluation.sequence_length <= longest,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            key, _, allowed = rule.partition(": ")
+            section, _, name = key.partition(".")
+            value = getattr(getattr(resolved, section), name)
+            raise UserError(f"{resolved.origins[key]}: {key} = {value!r} of model {resolved.name}: {allowed}")
+    if model.config and (message := wrong(model.config)):
+        raise UserError(f"{resolved.origins['model.config']}: {message}")
+    entries = 0 if tokenizer.source else tokenizer.vocab_size
+    if shape_is_known and ours and (count := size_of(model, entries).parameters) > LIMIT:
+        where = f"{resolved.origins['model.hidden_size']}: model.hidden_size = {model.hidden_size}"
+        raise UserError(f"{where}: {count:,} parameters: {LIMIT:,} at most, whose states take 2 TiB")

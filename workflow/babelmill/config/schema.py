@@ -15,6 +15,7 @@ Equal settings are equal values: the types change `8/16` to `1/2`, `size` to 1.0
 
 import dataclasses
 import math
+import os
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -41,8 +42,6 @@ from babelmill.config.values import (
     each_once,
     exponent,
     language_tag,
-    licence,
-    local_path,
     number,
     one_or_more,
     place_of_checkpoints,
@@ -75,7 +74,7 @@ BelowOne = Annotated[Number, Field(ge=0, lt=1)]
 Similarity = Annotated[Number, Field(ge=0.5, le=1)]  # of texts, see `corpus/near_copies.py`
 Mark = Annotated[str, AfterValidator(delimiter)]  # the character between the fields of a .csv
 Encoding = Literal["utf-8", "latin-1", "cp1252"]
-LocalPath = Annotated[str, AfterValidator(local_path)]  # a file, a folder or a glob; ~ becomes the home folder
+LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]  # a file, a folder or a glob; ~ becomes the home folder
 Quoting = Literal["format", "csv", "none"]  # whether quotation marks may enclose the fields of a .csv or .tsv
 Names = Annotated[list[str], AfterValidator(each_once)]
 Seeds = Annotated[list[Annotated[NonNegative, Field(le=2**32 - 1)]], AfterValidator(each_once)]
@@ -105,14 +104,16 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
-        for keys, allowed in self.contradictions():
-            given = {key: getattr(self, key) for key in keys.split()}
-            raise pydantic_core.PydanticCustomError(TOGETHER, "{allowed}", {"given": given, "allowed": allowed})
+        for rule, holds in self.rules().items():
+            if not holds:
+                keys, _, allowed = rule.partition(": ")
+                given = {key: getattr(self, key) for key in keys.split()}
+                raise pydantic_core.PydanticCustomError(TOGETHER, "{allowed}", {"given": given, "allowed": allowed})
         return self
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield keys whose values do not go together, with spaces between them, and what is allowed instead."""
-        yield from ()
+    def rules(self) -> dict[str, Any]:
+        """Return how keys go together, as {"some keys: what is allowed": whether their values are}."""
+        return {}
 
 
 OF_NORBERT4 = ("local_global_ratio", "local_window_length")  # keys of `model` that no other architecture has
@@ -211,25 +212,21 @@ class Corpus(Section):
     decontaminate: list[str] = []
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        local = [*self.files, *self.validation_files]
+    def rules(self) -> dict[str, Any]:
+        local, labels = [*self.files, *self.validation_files], self.label_columns
         plain = self.builtin or any(split_name(path, self.format)[0] == ".txt" for path in local)
-        if self.prompt_column == self.text_column:
-            yield "prompt_column text_column", "different columns"
-        for key in ("prompt_column", "label_columns"):
-            if plain and getattr(self, key):
-                yield key, "plain text has no columns"
-        for key in ("text_column", "context_column"):
-            if getattr(self, key) in self.label_columns:
-                yield f"label_columns {key}", "different columns"
-        if self.context_column is not None and self.context is not None:
-            yield "context_column context", "one of the two"
-        if (self.context_column, self.context) != (None, None) and not self.label_columns:
-            yield "context_column context label_columns", "a context needs columns of labels"
-        if self.label_columns and self.prompt_column:
-            yield "prompt_column label_columns", "prompts or labels"
-        if self.label_columns and self.near_duplicates:
-            yield "near_duplicates label_columns", "near copies may have different labels"
+        context = [each for each in (self.context_column, self.context) if each is not None]
+        return {
+            "prompt_column text_column: different columns": self.prompt_column != self.text_column,
+            "prompt_column: plain text has no columns": not (plain and self.prompt_column),
+            "label_columns: plain text has no columns": not (plain and labels),
+            "label_columns text_column: different columns": self.text_column not in labels,
+            "label_columns context_column: different columns": self.context_column not in labels,
+            "context_column context: one of the two": len(context) < 2,
+            "context_column context label_columns: a context needs columns of labels": labels or not context,
+            "prompt_column label_columns: prompts or labels": not (labels and self.prompt_column),
+            "near_duplicates label_columns: near copies may have different labels": not (self.near_duplicates and labels),
+        }
 
 
 class Tokenizer(Section):
@@ -273,26 +270,21 @@ class Model(Section):
         """Return the settings that define a GPT-BERT, without those that say where its weights come from."""
         return self.model_dump(exclude={"architecture", "config", "source", "revision", *OF_NORBERT4})
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def rules(self) -> dict[str, Any]:
         config, new = self.config or {}, self.source is None
-        if config and not new:
-            yield "source config", "config: null, since the source has one"
-        if new and (self.architecture == "transformers") != (self.config is not None):
-            yield (
-                "architecture config",
-                "transformers has a config, such as {model_type: gpt2, n_embd: 512}; others not",
-            )
-        if self.config is not None and not isinstance(config.get("model_type"), str):
-            yield "config", "`model_type` is missing, such as gpt2"
-        if any(key in OF_THE_WORKFLOW or key.endswith("_token_id") for key in config):
-            yield (
-                "config",
-                "the workflow sets vocabulary (tokenizer.vocab_size), max_position_embeddings and ids of tokens",
-            )
-        if new and self.hidden_size % self.num_attention_heads:
-            yield "num_attention_heads hidden_size", "num_attention_heads divides hidden_size"
-        if new and self.architecture == "norbert4" and self.hidden_size // self.num_attention_heads % 2:
-            yield "num_attention_heads hidden_size architecture", "norbert4 has heads of an even width"
+        ours = any(key in OF_THE_WORKFLOW or key.endswith("_token_id") for key in config)
+        asked = not new or (self.architecture == "transformers") == (self.config is not None)
+        width, rest = divmod(self.hidden_size, self.num_attention_heads)
+        odd = new and self.architecture == "norbert4" and width % 2
+        typed = self.config is None or isinstance(config.get("model_type"), str)
+        return {
+            "source config: config: null, since the source has one": new or not config,
+            "architecture config: transformers has a config, such as {model_type: gpt2}; others not": asked,
+            "config: `model_type` is missing, such as gpt2": typed,
+            "config: the workflow sets tokenizer.vocab_size, max_position_embeddings and ids of tokens": not ours,
+            "num_attention_heads hidden_size: num_attention_heads divides hidden_size": not (new and rest),
+            "num_attention_heads hidden_size architecture: norbert4 has heads of an even width": not odd,
+        }
 
 
 class Train(Section):
@@ -347,39 +339,28 @@ class Train(Section):
     def _usual_alpha_is_null(cls, alpha: int | None, others: ValidationInfo) -> int | None:
         return None if alpha == 2 * others.data.get("lora_rank", 0) else alpha
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        starts, longest = self.phase_starts, max(self.sequence_lengths)
-        if len(starts) != len(self.sequence_lengths):
-            yield "phase_starts sequence_lengths", "one start for each length"
-        if starts[0] != 0 or sorted(set(starts)) != starts:
-            yield "phase_starts", "shares that begin with 0 and rise"
-        if self.mask_random + self.mask_keep > 1:
-            yield "mask_random mask_keep", "together 1 at most"
-        if self.warmup + self.cooldown > 1 + 1e-9:
-            yield "warmup cooldown", "together 1 at most"
-        for key in ("global_batch_tokens", "micro_batch_tokens"):
-            if (getattr(self, key) or MAX_BATCH) < longest:
-                yield f"{key} sequence_lengths", "at least the longest row"
-        if self.words and self.max_steps is not None:
-            yield "words max_steps", "one of the two"
-        if self.lora_alpha is not None and not self.lora_rank:
-            yield "lora_alpha lora_rank", "an alpha needs a rank"
-        if self.lora_rank and self.optimizer == "muon":
-            yield "optimizer lora_rank", "muon does not train adapters"
-        if self.objective == "labels":
-            if self.words:
-                yield "words objective", "labels are trained for epochs"
-            if len(self.sequence_lengths) > 1:
-                yield "sequence_lengths objective", "one length with labels, such as [128]"
-            if self.lora_rank:
-                yield "lora_rank objective", "0 with labels"
-            if self.order == "documents":
-                yield "order objective", "rows with labels, which have a new order in each epoch anyway"
-        elif self.typos:
-            yield "typos objective", "0 unless the objective is labels"
-        if self.objective == "hybrid" and min(self._first_batches()) < Fraction(self.hybrid_ratio).denominator:
-            keys = "global_batch_tokens batch_reduction sequence_lengths hybrid_ratio"
-            yield keys, "the smallest batch of a phase has as many rows as hybrid_ratio has parts, at least"
+    def rules(self) -> dict[str, Any]:
+        starts, longest, labels = self.phase_starts, max(self.sequence_lengths), self.objective == "labels"
+        micro = self.micro_batch_tokens or longest
+        parts = Fraction(self.hybrid_ratio).denominator if self.objective == "hybrid" else 1
+        return {
+            "phase_starts sequence_lengths: one start for each length": len(starts) == len(self.sequence_lengths),
+            "phase_starts: shares that begin with 0 and rise": starts[0] == 0 and sorted(set(starts)) == starts,
+            "mask_random mask_keep: together 1 at most": self.mask_random + self.mask_keep <= 1,
+            "warmup cooldown: together 1 at most": self.warmup + self.cooldown <= 1 + 1e-9,
+            "global_batch_tokens sequence_lengths: at least the longest row": self.global_batch_tokens >= longest,
+            "micro_batch_tokens sequence_lengths: at least the longest row": micro >= longest,
+            "words max_steps: one of the two": not self.words or self.max_steps is None,
+            "lora_alpha lora_rank: an alpha needs a rank": self.lora_alpha is None or self.lora_rank,
+            "optimizer lora_rank: muon does not train adapters": not self.lora_rank or self.optimizer != "muon",
+            "words objective: labels are trained for epochs": not (labels and self.words),
+            "sequence_lengths objective: one length with labels, such as [128]": not labels or len(starts) == 1,
+            "lora_rank objective: 0 with labels": not (labels and self.lora_rank),
+            "order objective: rows with labels, in a new order each epoch": not labels or self.order == "rows",
+            "typos objective: 0 unless the objective is labels": labels or not self.typos,
+            "global_batch_tokens batch_reduction sequence_lengths hybrid_ratio: the smallest batch of a phase has as"
+            " many rows as hybrid_ratio has parts, at least": min(self._first_batches(), default=parts) >= parts,
+        }
 
     def _first_batches(self) -> Iterator[int]:
         """Yield the number of rows of the first and smallest batch of each phase.
@@ -407,11 +388,12 @@ class Labels(Section):
     decoder_layers: Annotated[Positive, Field(le=48), OnlyIf(code=SPELT)] = 3
     class_weights: Literal["none", "balanced"] = "none"
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        if self.symbol_separator and self.code != "general":
-            yield "symbol_separator code", "null unless code is general"
-        if self.symbol_separator and self.symbol_separator == self.separator:
-            yield "symbol_separator separator", "two different texts"
+    def rules(self) -> dict[str, Any]:
+        symbols = self.symbol_separator
+        return {
+            "symbol_separator code: null unless code is general": not symbols or self.code == "general",
+            "symbol_separator separator: two different texts": not symbols or symbols != self.separator,
+        }
 
 
 class Export(Section):
@@ -423,9 +405,8 @@ class Export(Section):
     adapter: Literal["none", "also", "only"] = "none"
     include_raw: bool
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        if self.default_variant not in self.variants:
-            yield "default_variant variants", "one of the variants"
+    def rules(self) -> dict[str, Any]:
+        return {"default_variant variants: one of the variants": self.default_variant in self.variants}
 
 
 class Evaluation(Section):
@@ -448,7 +429,7 @@ class Evaluation(Section):
 class Card(Section):
     """What only the author knows about the model."""
 
-    license: Annotated[str, AfterValidator(licence)]
+    license: Annotated[str, Field(pattern=r"^[a-z0-9.+-]+$")]  # the Hub knows which names there are
     authors: list[str]
     description: str
     carbon_grams: Annotated[Number, Field(ge=0)] | None
@@ -495,13 +476,12 @@ class Predict(Section):
     encoding: Encoding = "utf-8"
     quoting: Quoting = "format"
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        for table in (self, *self.inputs.values()):
-            if table.context_column is not None and table.context is not None:
-                yield (
-                    "context_column context" if table is self else "inputs",
-                    "one of the two, context_column and context",
-                )
+    def rules(self) -> dict[str, Any]:
+        twice = [each.context_column is not None and each.context is not None for each in (self, *self.inputs.values())]
+        return {
+            "context_column context: one of the two": not twice[0],
+            "inputs: one of the two, context_column and context": not any(twice[1:]),
+        }
 
 
 class Publish(Section):
@@ -590,9 +570,8 @@ class Dataset(Section):
     note: str = ""  # what a reader of a score must know
     baselines: list[Baseline] = []
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        if (self.language is None) == (not self.languages):
-            yield "language languages", "one of the two"
+    def rules(self) -> dict[str, Any]:
+        return {"language languages: one of the two": (self.language is None) == bool(self.languages)}
 
     @property
     def covered(self) -> dict[str, str]:
@@ -627,26 +606,28 @@ class Suite(Dataset):
     # The score is the share of all pairs, or the mean over paradigms or phenomena.
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
-        if self.languages and any("{language}" not in pattern for pattern in self.files + self.challenge_files):
-            yield "languages files challenge_files", "with `languages`, each of the files has {language} in its name"
-        if not (self.files or self.challenge_files):
-            yield "files", "at least one"
+    def rules(self) -> dict[str, Any]:
+        files, options = self.files + self.challenge_files, self.number_of_options
         kinds = {key: kind for kind, names in ITEM_KEYS.items() for key in names}
-        for key in sorted(kinds.keys() & self.model_fields_set - {*ITEM_KEYS[self.kind]}):
-            yield f"{key} kind", f"only suites of the kind {kinds[key]} have {key}"
-        for key in REQUIRED_ITEM_KEYS.get(self.kind, ()):
-            if getattr(self, key) is None:
-                yield f"{key} kind", f"a suite of this kind has {key}"
-        if self.kind == "pairs" and self.good == self.bad:
-            yield "good bad", "different columns"
-        if isinstance(self.prompt, list) and len(self.prompt) != self.number_of_options:
-            yield "prompt options", "a list of prompts has one for each option"
-        if isinstance(self.right, int) and self.right >= (self.number_of_options or self.right + 1):
-            yield "right options", "the number of an option, from 0"
-        if len({key: columns_of(each) for key, each in self.templates.items()}.get("options", ["one"])) != 1:
-            yield "options", "a template with one column that holds a list, or a list with a template for each option"
+        others = sorted(kinds.keys() & self.model_fields_set - {*ITEM_KEYS[self.kind]})
+        needed = REQUIRED_ITEM_KEYS.get(self.kind, ())
+        columns = {key: columns_of(each) for key, each in self.templates.items()}
+        return super().rules() | {
+            "languages files challenge_files: with `languages`, each of the files has {language} in its name": (
+                not self.languages or all("{language}" in pattern for pattern in files)
+            ),
+            "files: at least one": files,
+            **{f"{key} kind: only suites of the kind {kinds[key]} have {key}": False for key in others},
+            **{f"{key} kind: a suite of this kind has {key}": getattr(self, key) is not None for key in needed},
+            "good bad: different columns": self.kind != "pairs" or self.good != self.bad,
+            "prompt options: a list of prompts has one for each option": not isinstance(self.prompt, list)
+            or len(self.prompt) == options,
+            "right options: the number of an option, from 0": isinstance(self.right, str)
+            or self.right < (options or self.right + 1),
+            "options: a template with one column that holds a list, or a list with a template for each option": (
+                len(columns.get("options", ["one"])) == 1
+            ),
+        }
 
     @property
     def number_of_options(self) -> int | None:
@@ -717,9 +698,10 @@ class Tuning(Section):
     words_cut: Literal["wrong", "left_out"] = "wrong"
     seeds: Annotated[Seeds, Field(min_length=1)]  # one run for each
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        if self.head == "challenge" and (self.pooling == "last") != (self.padding == "left"):
-            yield "pooling padding head", "last with padding on the left, or first with padding on the right"
+    def rules(self) -> dict[str, Any]:
+        same_side = (self.pooling == "last") == (self.padding == "left")
+        allowed = "last with padding on the left, or first with padding on the right"
+        return {f"pooling padding head: {allowed}": self.head == "model" or same_side}
 
 
 CONLL = (".conllu", ".conll", ".iob", ".iob2", ".bio", ".conll2003")  # ends of names of files for the kind tagging
@@ -760,22 +742,20 @@ class Task(Dataset):
         of_words = isinstance(values, dict) and values.get("kind") == "tagging"
         return {"label": "upos", **values} if of_words else values
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def rules(self) -> dict[str, Any]:
         of_words = self.kind == "tagging"
-        if not of_words and any(split_name(path)[0] in CONLL for path in (*self.train, *self.test)):
-            yield "kind train test", "tagging: these files have words with labels"
-        for key in ("text", "pair", "delimiter") if of_words else ("word", "resplit"):
-            if getattr(self, key) is not None:
-                yield f"{key} kind", "null with this kind"
-        if of_words and self.encoding != "utf-8":
-            yield "encoding kind", "utf-8 with tagging"
-        if not of_words and not isinstance(self.label, str):
-            yield "label kind", "the name of a column"
-        if self.metric in (("f1", "mcc") if of_words else ("span_f1",)):
-            yield "metric kind", "accuracy or span_f1 with tagging, else accuracy, f1 or mcc"
-        if not of_words and not all(map(columns_of, [self.text or "", *filter(None, [self.pair])])):
-            yield "text pair", "templates with columns in braces, such as {sentence}"
+        word_files = any(split_name(path)[0] in CONLL for path in (*self.train, *self.test))
+        others = ("text", "pair", "delimiter") if of_words else ("word", "resplit")
+        templates = of_words or all(map(columns_of, [self.text or "", *filter(None, [self.pair])]))
+        metrics = ("accuracy", "span_f1") if of_words else ("accuracy", "f1", "mcc")
+        return super().rules() | {
+            "kind train test: tagging: these files have words with labels": of_words or not word_files,
+            **{f"{key} kind: null with this kind": getattr(self, key) is None for key in others},
+            "encoding kind: utf-8 with tagging": not of_words or self.encoding == "utf-8",
+            "label kind: the name of a column": of_words or isinstance(self.label, str),
+            f"metric kind: {', '.join(metrics)}": self.metric in metrics,
+            "text pair: templates with columns in braces, such as {sentence}": templates,
+        }
 
 
 class LanguageEntry(Section):

@@ -5,20 +5,18 @@ sizes in it are those of the challenge's full data, so a test can have a file of
 """
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from babelmill.config.datasets import seeds_of_task
 from babelmill.config.layers import SUBMISSIONS, Layer, config_file, config_names, merge, nearest
 from babelmill.config.mistakes import validated
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Names, Positive, Section, Text, Words
 from babelmill.config.snapshots import Snapshots, name_of, points
-from babelmill.config.suites import suites_of_model
-from babelmill.config.tasks import seeds_of_task, tasks_of_model
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
@@ -43,9 +41,9 @@ class Task(Section):
     normalized: bool = False
     missing: str = ""
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        if sum(map(bool, (self.suite, self.tuned, self.missing))) != 1:
-            yield "suite tuned missing", "one of these says where the scores are from, or why there are none"
+    def rules(self) -> dict[str, Any]:
+        one = sum(map(bool, (self.suite, self.tuned, self.missing))) == 1
+        return {"suite tuned missing: one of these says where the scores are from, or why there are none": one}
 
     def subtasks(self, fast: bool = False) -> dict[str, int]:
         """Return the subtasks and their sizes; {} if the task has no subtasks. `fast`: of the checkpoints."""
@@ -83,9 +81,9 @@ class Rules(Section):
     tasks: dict[str, Task]  # the entries of its file
     numbers: Annotated[dict[str, LeaderboardNumber], Field(min_length=1)]  # the columns of its leaderboard
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        if any(task not in self.tasks for each in self.numbers.values() for task in each.tasks):
-            yield "numbers tasks", "each number is of tasks in this file"
+    def rules(self) -> dict[str, Any]:
+        named = {task for each in self.numbers.values() for task in each.tasks}
+        return {"numbers tasks: each number is of tasks in this file": named <= self.tasks.keys()}
 
     def points(self) -> list[float]:
         """Return the checkpoints up to the words that the challenge allows, in millions of words."""
@@ -110,10 +108,8 @@ def read_rules(name: str) -> Rules:
 def rules_of_model(configuration: Configuration, model: str) -> Rules | None:
     """Return what the challenge that a model is for takes; None if it is for none (`submission`)."""
     name, where = configuration.inherited(model, "submission")
-    if not name:
-        return None
     try:
-        return read_rules(name)
+        return read_rules(name) if name else None
     except UserError as error:
         raise UserError(f"{where}: model {model}: {error}") from None
 
@@ -126,11 +122,9 @@ def backend_of(configuration: Configuration, model: str) -> str:
     resolved, rules = configuration.model(model), rules_of_model(configuration, model)
     if rules is None:
         return ""
-    methods = OBJECTIVES[resolved.train.objective].sentences
-    asked = [resolved.evaluation.backend] if resolved.evaluation.backend else [*METHODS]
-    if rules.form == "multilingual":
-        asked = [each for each in asked if each == "causal"]
-    return next((each for each in asked if METHODS[each] in methods), "")
+    methods, asked = OBJECTIVES[resolved.train.objective].sentences, resolved.evaluation.backend
+    taken = METHODS if rules.form == "strict" else ("causal",)
+    return next((each for each in taken if METHODS[each] in methods and asked in (None, each)), "")
 
 
 def refuse_submission(configuration: Configuration, model: str) -> None:
@@ -149,30 +143,26 @@ def refuse_more_words(configuration: Configuration, model: str, rules: Rules) ->
     """Raise a UserError if a model, with those that it continues, may read more words than its challenge allows."""
     chain = [configuration.model(each) for each in (model, *configuration.ancestors(model))]
     if source := chain[-1].source:
-        where = chain[-1].origins["model.source"]
-        raise UserError(
-            f"{where}: model.source = {source.name!r}: {rules.title} allows a model of this workflow, or none"
-        )
+        where = f"{chain[-1].origins['model.source']}: model.source = {source.name!r}"
+        raise UserError(f"{where}: {rules.title} allows a model of this workflow, or none")
     words = [each.train.words for each in chain]
     if None in words or sum(each or 0 for each in words) > rules.words:
         said = ", ".join(f"{each.train.words} of model {each.name}" for each in chain)
-        where = chain[0].origins["train.words"]
-        raise UserError(f"{where}: train.words = {said}: {rules.title} allows {rules.words:,} at most, in all")
+        where = f"{chain[0].origins['train.words']}: train.words = {said}"
+        raise UserError(f"{where}: {rules.title} allows {rules.words:,} at most, in all")
 
 
-def tuned_part(configuration: Configuration, model: str, task: str) -> str:
-    """Return the job that fine-tunes a model for a task as its challenge does it, such as "rte.42"; "" if none does."""
-    if task not in tasks_of_model(configuration, model):
-        return ""
-    seeds = configuration.tuning(task).seeds
-    return f"{task}.{seeds[0]}" if seeds[0] in seeds_of_task(configuration, model, task) else ""
+def tuned_parts(configuration: Configuration, model: str, tasks: list[str]) -> dict[str, str]:
+    """Return {task: the job that fine-tunes a model for it as its challenge does it, such as "rte.42"}."""
+    mine = [task for task in tasks if task in configuration.model(model).tuned]
+    first = {task: configuration.tuning(task).seeds[0] for task in mine}
+    return {task: f"{task}.{first[task]}" for task in mine if first[task] in seeds_of_task(configuration, model, task)}
 
 
 def is_own(configuration: Configuration, name: str) -> bool:
     """Return whether the user's settings define a suite or task that also ships with the project."""
-    top, root = configuration.top, configuration.root
-    shipped = any((root / f"config/{kind}/{name}.yaml").is_file() for kind in ("suites", "tasks"))
-    return shipped and (name in top.suites or name in top.tasks)
+    shipped = any((configuration.root / f"config/{kind}/{name}.yaml").is_file() for kind in ("suites", "tasks"))
+    return shipped and name in {**configuration.top.suites, **configuration.top.tasks}
 
 
 def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
@@ -180,34 +170,25 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     resolved, rules = configuration.model(model), rules_of_model(configuration, model)
     assert rules is not None
     refuse_more_words(configuration, model, rules)
-    scored = suites_of_model(configuration, model)
-    at_snapshots = scored if resolved.evaluation.snapshots else resolved.evaluation.snapshot_suites
-    codes: dict[str, str] = {}
-    missing: dict[str, str] = {}
-    tuned: dict[str, dict[str, str]] = {}
+    at_snapshots = resolved.scored if resolved.evaluation.snapshots else resolved.evaluation.snapshot_suites
+    codes, missing, tuned, without = dict[str, str](), dict[str, str](), dict[str, dict[str, str]](), dict[str, str]()
     for name, task in rules.tasks.items():
         mine = [code for code in resolved.languages if configuration.language(code).language_code == task.language]
-        if task.missing:
-            missing[name] = task.missing
-        elif not mine:
-            missing[name] = f"the model does not learn {task.language}"
-        elif task.tuned:
-            parts = {each: part for each in task.tuned if (part := tuned_part(configuration, model, each))}
-            if parts:
-                codes[name], tuned[name] = mine[0], parts
-            else:
-                missing[name] = (
-                    f"the model is not fine-tuned for {some(task.tuned)} as the challenge does it (evaluation.tasks)"
-                )
-        elif task.suite not in scored:
-            missing[name] = f"the model is not scored on {task.suite} (evaluation.suites)"
-        else:
-            codes[name] = mine[0]
-    without = {
-        name: f"its snapshots are not scored on {task.fast} (evaluation.snapshot_suites)"
-        for name, task in rules.tasks.items()
-        if name in codes and task.fast and task.fast not in at_snapshots
-    }
+        parts = tuned_parts(configuration, model, task.tuned)
+        why = task.missing
+        if not why and not mine:
+            why = f"the model does not learn {task.language}"
+        elif not why and task.tuned and not parts:
+            why = f"the model is not fine-tuned for {some(task.tuned)} as the challenge does it (evaluation.tasks)"
+        elif task.suite and task.suite not in resolved.scored:
+            why = f"the model is not scored on {task.suite} (evaluation.suites)"
+        if why:
+            missing[name] = why
+            continue
+        codes[name] = mine[0]
+        tuned |= {name: parts} if parts else {}
+        if task.fast and task.fast not in at_snapshots:
+            without[name] = f"its snapshots are not scored on {task.fast} (evaluation.snapshot_suites)"
     submitted = [rules.tasks[name] for name in codes]
     named = [each for task in submitted for each in (task.suite, task.fast, *task.tuned) if each]
     own = [name for name in dict.fromkeys(named) if is_own(configuration, name)]

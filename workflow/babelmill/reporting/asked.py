@@ -6,11 +6,11 @@ A report takes seconds, and is written whenever it is asked for.
 from typing import Any
 
 from babelmill import __version__
+from babelmill.config.datasets import about_task, baselines_of
 from babelmill.config.resolve import Configuration
-from babelmill.config.suites import baselines_of, code_in_suite, suites_of_model
 from babelmill.graph import Graph
 from babelmill.reporting.published import published
-from babelmill.stages import STAGES, about_task
+from babelmill.stages import STAGES
 
 
 def asked_of(graph: Graph, name: str) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
     of_models = {
         model: {
             "languages": configuration.languages_of(model),
-            "suites": suites_of_model(configuration, model),
+            "suites": list(configuration.model(model).scored),
             "tasks": STAGES["tune"].parts(configuration, model),
             "results": graph.places(model),
         }
@@ -62,7 +62,7 @@ def about_suite(configuration: Configuration, name: str, codes: list[str]) -> di
     return {
         "title": suite.title or name,
         "headline": suite.headline,
-        "covers": sorted(code for code in codes if code_in_suite(configuration, suite, code)),
+        "covers": sorted(code for code in codes if configuration.code_in(suite, code)),
         "note": suite.note,
         "baselines": found,
         "sources": list(dict.fromkeys(sources)),

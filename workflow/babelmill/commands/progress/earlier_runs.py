@@ -4,11 +4,11 @@ A Snakemake that was killed with -9 leaves both. As a program (`make demo` calls
 module fails if a Snakemake runs in the working folder.
 """
 
+import contextlib
 import os
 import subprocess
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
@@ -17,36 +17,15 @@ from babelmill.core import bars
 PATIENCE = 120  # seconds for cancelled jobs to end
 
 
-class Process(NamedTuple):
-    """A process: the id of its parent, and its command line."""
-
-    parent: int
-    command: list[str]
-
-
-def processes_here() -> dict[int, Process]:
-    """Return the other processes that work in this folder, by process id."""
-    found = {}
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and Path(process.cwd()) == Path.cwd():
-                found[process.pid] = Process(process.ppid(), process.cmdline())
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return found
-
-
 def snakemake_here() -> int | None:
     """Return the process id of another Snakemake that works in this folder; None if there is none."""
-    processes = processes_here()
-    above = {parent.pid for parent in psutil.Process().parents()}  # `timeout 60 snakemake` is not another Snakemake
-    found = [
-        pid
-        for pid, (_, command) in processes.items()
-        if pid not in above
-        and (any(Path(word).name == "snakemake" for word in command[:3]) or "snakemake" in command[1:4])
-    ]
-    return next((pid for pid in found if processes[pid].parent not in found), None)
+    above = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}  # such as `timeout 60 snakemake`
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # it has ended, or is somebody else's
+            named = any(Path(word).name == "snakemake" for word in process.cmdline()[:4])
+            if named and process.pid not in above and Path(process.cwd()) == Path.cwd():
+                return process.pid
+    return None
 
 
 def slurm_jobs() -> list[str]:

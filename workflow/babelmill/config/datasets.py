@@ -1,0 +1,192 @@
+"""Say what settings files hold of suites and tasks: where their items and rows come from, and how they are used."""
+
+import functools
+import glob
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from babelmill.config.layers import SUITES, TASKS, config_file, config_names, nearest
+from babelmill.config.resolve import SOUND, Configuration
+from babelmill.config.schema import ITEM_KEYS, Suite, Task
+from babelmill.core.escape import some
+from babelmill.core.files import UserError, sha256
+from babelmill.core.local_sources import expand_glob, files_of, snapshot
+
+OF_SCORING = {"scored", "score", "ties", "unknown"}  # the keys of items that the stage `score` reads
+OF_CHALLENGE = ("full_eval", "fast_eval", "multilingual", "universal_dependencies")  # folders in `evaluation_data`
+DATA = "{evaluation_data}/"  # begins the path of a task's file in the challenge's folder
+SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
+
+
+def folder_of_challenge(configuration: Configuration) -> str:
+    """Return `evaluation_data`, "" if it is not set; raise a UserError if there is no such folder."""
+    folder = configuration.top.evaluation_data.rstrip("/")
+    if folder and not any(Path(folder, name).is_dir() for name in OF_CHALLENGE):
+        where = configuration.origin("evaluation_data")
+        raise UserError(f"{where}: evaluation_data = {folder!r}: a folder with {' or '.join(OF_CHALLENGE)} is expected")
+    return folder
+
+
+def require_evaluation_data(configuration: Configuration, model: str) -> None:
+    """Raise a UserError if suites or tasks of a model are files of `evaluation_data`, which is not set."""
+    if folder_of_challenge(configuration):
+        return
+    resolved = configuration.model(model)
+    tasks = {name: configuration.task(name) for name in resolved.tuned}
+    needed = [name for name in resolved.scored if not configuration.suite(name).files]
+    needed += [name for name, task in tasks.items() if any(each.startswith(DATA) for each in task.train + task.test)]
+    if needed:
+        raise _lacks_data(f"{resolved.origins['evaluation.suites']}: ", f"model {model} needs {some(needed, 30)}")
+
+
+def _lacks_data(where: str, who: str) -> UserError:
+    return UserError(f"{where}evaluation_data = '': the BabyLM challenge's folder of this name is expected: {who}")
+
+
+# Suites.
+
+
+def suites_of_corpus(configuration: Configuration, code: str) -> list[str]:
+    """Return the suites, sorted, whose items no document of a language may hold."""
+    asked = sorted({*configuration.corpus(code).corpus.decontaminate})
+    return [name for name in asked if configuration.code_in(configuration.suite(name), code)]
+
+
+def baselines_of(configuration: Configuration, suite: Suite, codes: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the published scores on a suite; those in a language count for each of `codes` that is a text in it."""
+    rows, found = [configuration.language(code) for code in codes], [each.model_dump() for each in suite.baselines]
+    texts = [row for row in rows if row.language]
+    return found + [
+        each | {"language": row.code} for row in texts for each in found if each["language"] == row.language
+    ]
+
+
+def how_scored(suite: Suite) -> dict[str, Any]:
+    """Return the fields of the settings of the stage `score` that a suite of pairs leaves at their defaults."""
+    return suite.model_dump(include={"kind", *OF_SCORING}, exclude_defaults=True)
+
+
+def items_of_suite(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
+    """Return the content of the settings of the stage `suite`: the suite, its files, and how they are read.
+
+    A UserError says that the suite has no pairs of the language, or that a file does not exist.
+    """
+    suite = configuration.suite(name)
+    if not (covered := configuration.code_in(suite, code)):
+        raise UserError(f"the suite {name} has no pairs of {code}{nearest(code, suite.covered)}")
+    keys = {"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding", "quoting"}
+    asked: dict[str, Any] = {"suite": name, "columns": {k: v for k, v in suite.model_dump(include=keys).items() if v}}
+    if suite.kind != "pairs":
+        asked["kind"] = suite.kind
+        asked["items"] = suite.model_dump(include=set(ITEM_KEYS[suite.kind]) - OF_SCORING, exclude_defaults=True)
+    folder = folder_of_challenge(configuration) if suite.challenge_files else ""
+    files = [f"{glob.escape(folder)}/{each}" for each in suite.challenge_files_of(covered)] if folder else []
+    if files and (any(map(expand_glob, files)) or not suite.files):
+        where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
+        return asked | {"sources": _snapshot(tuple(files), where)}
+    if not (files := suite.files_of(covered)):
+        raise _lacks_data("", f"the suite {name} needs it")
+    if suite.repository:
+        return asked | {"files": files, "source": {"repository": suite.repository, "revision": suite.revision}}
+    if name in configuration.top.suites:
+        return asked | {"sources": _snapshot(tuple(files), configuration.origin_of_name(name))}
+    paths = [Path(path) for file in files for path in files_of(file, f"the suite {name}:")]
+    found = {p.name: {"files": 1, "bytes": p.stat().st_size, "sha256": sha256(p)} for p in paths}
+    return asked | {"sources": {f"{SHIPPED}{file}": each for file, each in found.items()}}  # not where this clone is
+
+
+def located(source: str) -> list[str]:
+    """Return the files that an entry of a suite's `sources` stands for."""
+    if source.startswith(SHIPPED):
+        return [str(config_file(f"{SUITES}{source.removeprefix(SHIPPED)}"))]
+    return files_of(source, "suite")
+
+
+@functools.cache
+def _snapshot(files: tuple[str, ...], where: str) -> dict[str, Any]:
+    return dict(snapshot(dict.fromkeys(files, where), "suite"))
+
+
+# Tasks.
+
+
+def task_note(configuration: Configuration, model: str) -> str | None:
+    """Return a note on the tasks for which a model is not fine-tuned, since they have none of its languages."""
+    resolved = configuration.model(model)
+    left_out = [name for name in resolved.evaluation.tasks if name not in resolved.tuned]
+    if not left_out or resolved.train.objective == "labels":
+        return None
+    return f"not fine-tuned for {some(left_out)} (evaluation.tasks), since they have no rows in its languages."
+
+
+def seeds_of_task(configuration: Configuration, model: str, name: str) -> list[int]:
+    """Return the seeds with which a model is tuned for a task: `evaluation.task_seeds`, or those of the protocol."""
+    return configuration.model(model).evaluation.task_seeds or configuration.tuning(name).seeds
+
+
+def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Return the part of the settings of the stage `tune` that the task and its protocol decide."""
+    about = configuration.task(name)
+    tuning = configuration.tuning(name).model_dump(exclude={"title", "seeds"}, exclude_defaults=True)
+    found = {"task": name, "metric": about.metric, "protocol": about.protocol, "tuning": tuning}
+    return found | about.model_dump(include={"kind", "joint"}, exclude_defaults=True)
+
+
+def about_task(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Return how a task and its protocol are called, and its baselines."""
+    task, tuning = configuration.task(name), configuration.tuning(name)
+    baselines = [line.model_dump() for line in task.baselines]
+    about = {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
+    return about | ({"kind": task.kind} if task.kind == "tagging" else {})
+
+
+def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
+    """Return the content of the settings of the stage `task`: the task, how its files are read, and where they are.
+
+    A UserError says that the task has no rows of the language, or a file does not exist.
+    """
+    task = configuration.task(name)
+    if not (covered := configuration.code_in(task, code)):
+        raise UserError(f"the task {name} has no rows of {code}{nearest(code, task.covered)}")
+    of_words = task.kind == "tagging"
+    keys = {"word", "label"} if of_words else {"text", "pair", "label", "delimiter", "encoding"}
+    asked: dict[str, Any] = {"task": name}
+    asked["columns"] = {key: str(value) for key, value in task.model_dump(include=keys).items() if value}
+    asked |= task.model_dump(include={"kind"}, exclude_defaults=True)
+    asked |= {"spans": True} if task.metric == "span_f1" else {}
+    asked |= {"resplit": task.resplit.model_dump()} if task.resplit else {}
+    files = {split: _files_of_task(configuration, name, covered, split) for split in ("train", "test")}
+    where = _place(configuration, task, name)
+    if task.repository:
+        asked["source"] = {"repository": task.repository, "revision": task.revision}
+    else:
+        patterns = dict.fromkeys([*files["train"], *files["test"]], where.rstrip(".: "))
+        asked["sources"] = snapshot(patterns, "task", "txt" if of_words else None)
+    train, test = (
+        each if task.repository else [os.path.realpath(path) for pattern in each for path in expand_glob(pattern)]
+        for each in files.values()
+    )
+    if not task.resplit and (both := sorted({*train} & {*test})):
+        raise UserError(f"{where}test = {both[0]}: another file than those of `train` is expected")
+    return asked | {"files": files}
+
+
+def _files_of_task(configuration: Configuration, name: str, covered: str, split: str) -> list[str]:
+    """Return the globs of a split of a task in a language."""
+    task, folder = configuration.task(name), folder_of_challenge(configuration)
+    patterns = [pattern.replace("{language}", task.covered[covered]) for pattern in getattr(task, split)]
+    if not folder and any(pattern.startswith(DATA) for pattern in patterns):
+        raise _lacks_data("", f"the task {name} needs it")
+    return [f"{glob.escape(folder)}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]
+
+
+def _place(configuration: Configuration, task: Task, name: str) -> str:
+    """Return the beginning of errors about a task, before a key of it: where the user may change what is wrong."""
+    bare = name.removesuffix(SOUND)
+    if {name, bare} & configuration.top.tasks.keys():
+        return f"{configuration.origin_of_name(name)}: tasks.{name}."
+    if any(pattern.startswith(DATA) for pattern in task.train + task.test):
+        return f"{configuration.origin('evaluation_data')}: evaluation_data: {name}."
+    return f"{TASKS}{name if name in config_names(TASKS, configuration.root) else bare}.yaml: "
