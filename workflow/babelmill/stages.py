@@ -351,6 +351,7 @@ class TokenizerStage(Stage):
     """Train or adopt the tokenizer of a model."""
 
     stage = "tokenizer"
+    version = 2
 
     tokenizer: schema.Tokenizer
     mixture: schema.Mixture = ONE_LANGUAGE
@@ -391,6 +392,7 @@ class ShardsStage(Stage):
     """
 
     stage = "shards"
+    version = 2
 
     labels: schema.Labels = NO_LABELS
     labelled: bool = False
@@ -418,6 +420,7 @@ class TrainStage(Stage):
     """
 
     stage = "train"
+    version = 2
 
     model: schema.Model
     train: schema.Train
