@@ -17,7 +17,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OURS, Corpus
 from babelmill.core import escape, local_sources
-from babelmill.core.files import UserError, not_found, read_json, sha256
+from babelmill.core.files import UserError, not_found, sha256
 from babelmill.core.local_sources import of_files, snapshot
 
 KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
@@ -176,20 +176,6 @@ def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]
         where = f"{resolved.origins['tokenizer.source']}: tokenizer.source = {local!r}"
         raise UserError(f"{where}: a tokenizer.json or a repository (owner/name) is expected; {not_found(local)}")
     return {"source": None, "sources": {local: sha256(local)}}
-
-
-def check_tokenizer(path: str, where: str) -> None:
-    """Raise a UserError, which begins with `where`, unless a model can be trained with this tokenizer.json."""
-    try:
-        content = read_json(path)
-        vocabulary = content["model"]["vocab"]
-        special = {token["content"]: token["special"] for token in content["added_tokens"]}
-    except (KeyError, TypeError):
-        raise UserError(f"{where}: a file of the `tokenizers` library is expected") from None
-    known = special.keys() | {piece if isinstance(piece, str) else piece[0] for piece in vocabulary}
-    for token in ("<s>", "</s>", "<pad>", "<mask>"):
-        if token not in known or not special.get(token):
-            raise UserError(f"{where}: {token} is expected among the special tokens")
 
 
 def architecture_name(configuration: Configuration, model: str) -> str:

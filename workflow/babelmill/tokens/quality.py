@@ -8,10 +8,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from babelmill.tokens import prefix_space
-from babelmill.tokens.pretokenizer import parts, sections
-from babelmill.tokens.tokenizer_file import encode, encodings, special_ids, vocab_size
+from babelmill.tokens.pretokenizer import parts
+from babelmill.tokens.tokenizer_file import encode, special_ids, vocab_size
 
-LONGEST = 1000  # characters; no token is longer than this, whatever the tokenizer
 LETTERS = "LMN"  # Unicode general categories of the characters at a word's edges: letters, marks, numbers
 
 
@@ -27,29 +26,25 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
     The space that `tokenizer.prefix_space` puts before a text is no part of the text.
     """
     size = tokens = total = intact = 0
-    chunks: Counter[str] = Counter()
-    for documents in batches:
-        for section in (section for text in documents for section in sections(text)):
-            chunks.update(section.split())
-        texts = [part for text in documents for part in parts(text)]
-        ids = [encoding.ids for encoding in encodings(tokenizer, texts)]
-        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
-        total += len(texts)
-        intact += sum(text == again for text, again in zip(texts, decoded, strict=True))
-        tokens += sum(map(len, ids))
-        size += sum(len(text.encode()) for text in texts)
     words: Counter[str] = Counter()
-    for chunk, count in chunks.items():
-        words[bare(chunk)] += count
-    words.pop("", None)
-    short = [word for word in words if len(word) <= LONGEST]
+    for documents in batches:
+        texts = [part for text in documents for part in parts(text)]
+        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
+        intact += sum(text == again for text, again in zip(texts, decoded, strict=True))
+        total += len(texts)
+        tokens += sum(map(len, ids))
+        for text in texts:
+            size += len(text.encode())
+            words.update(text.split())
     plain = prefix_space.without(tokenizer) if prefix_space.is_put(tokenizer) else tokenizer
-    made = encodings(plain, [f" {word}" for word in short])
-    whole = sum(words[word] for word, encoding in zip(short, made, strict=True) if len(encoding.ids) == 1)
+    counts = [(f" {word}", count) for chunk, count in words.items() if (word := bare(chunk))]
+    made = plain.encode_batch_fast([word for word, _ in counts], add_special_tokens=False)
+    whole = sum(count for (_, count), encoding in zip(counts, made, strict=True) if len(encoding.ids) == 1)
     return {
         "bytes_per_token": size / max(tokens, 1),
-        "tokens_per_word": tokens / max(chunks.total(), 1),
-        "words_kept_whole": whole / max(words.total(), 1),
+        "tokens_per_word": tokens / max(words.total(), 1),
+        "words_kept_whole": whole / max(sum(count for _, count in counts), 1),
         "round_trip_rate": intact / max(total, 1),
     }
 
