@@ -91,7 +91,6 @@ def measure(path: Path, steps: int) -> dict[str, float]:
         began = time.monotonic()
         step = plan.step(steps + number)
         planning.append(time.monotonic() - began)
-        getattr(stream, "read_ahead", lambda rows: None)(step.rows)  # in training, a thread does this one step earlier
         began = time.monotonic()
         stream.micro_batch(step.rows, LENGTH, step.weights)
         rows.append(time.monotonic() - began)
