@@ -12,7 +12,7 @@ DOCUMENTS = [[1, 20, 21, 2], [1, 2], [1, 65535, 300, 301, 2]]
 
 
 def write(path, documents=DOCUMENTS, vocab_size=65536, batches=1):
-    with write_shard(path, len(documents), vocab_size, "ab" * 32) as writer:
+    with write_shard(path, vocab_size, "ab" * 32) as writer:
         for part in np.array_split(np.arange(len(documents)), batches):
             chosen = [documents[i] for i in part]
             writer.append(np.array([t for d in chosen for t in d], np.uint32), np.array([len(d) for d in chosen]))
@@ -55,6 +55,7 @@ def test_a_file_that_is_no_shard_is_named(tmp_path):
 
 
 def test_nothing_is_left_behind_when_writing_stops_early(tmp_path):
-    with pytest.raises(RuntimeError), write_shard(tmp_path / "x", 2, 100, "ab" * 32) as writer:
+    with pytest.raises(RuntimeError), write_shard(tmp_path / "x", 100, "ab" * 32) as writer:
         writer.append(np.array([1, 2]), np.array([2]))
+        raise RuntimeError
     assert list(tmp_path.iterdir()) == []

@@ -9,14 +9,14 @@
 * `texts` (UTF-8) and `text_offsets` (int64, documents + 1), of documents with labels: so that training can add typos.
 
 The metadata identifies the tokenizer by the sha256 of its file and its vocabulary size. Training and evaluation read
-the file through a memory map. The writer appends tokens as they come. It leaves space before them for the arrays whose
-size is known (Parquet stores the number of documents), so that these are aligned, and keeps 8 bytes per document.
+the file through a memory map. The writer appends tokens as they come, so its memory does not grow with them: it keeps
+8 bytes per document. So do readers, since the arrays after the tokens may be unaligned in a memory map.
 """
 
 import contextlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,22 +77,21 @@ class ShardFile:
             metadata, arrays = header.pop("__metadata__"), {}
             for name, entry in header.items():
                 first, last = entry["data_offsets"]
-                arrays[name] = data[begin + first : begin + last].view(TYPES[entry["dtype"]])
-            found = cls(Path(path), arrays["tokens"], arrays["offsets"], metadata, arrays.get("responses"))
-            if found.offsets[-1] != len(found.tokens):
+                array = data[begin + first : begin + last].view(TYPES[entry["dtype"]])
+                arrays[name] = array if name in ("tokens", "texts") else np.array(array)
+            tokens, offsets = arrays["tokens"], arrays["offsets"]
+            if offsets[-1] != len(tokens):
                 raise ValueError("its offsets do not span its tokens")
         except FileNotFoundError:
             raise UserError(f"{path}: no such file") from None
         except (ValueError, KeyError, IndexError) as error:
             raise UserError(f"{path}: not a token shard ({error}); delete it and run the workflow again") from None
-        if "codes" not in arrays:
-            return found
-        # The arrays after the tokens may be unaligned in memory, so copies are used.
-        codes, ends, names, places = (
-            arrays[name].copy() for name in ("codes", "code_offsets", "code_names", "text_offsets")
-        )
-        labels = Labels(codes, ends, tuple(json.loads(bytes(names))))
-        return replace(found, labels=labels, texts=Texts(arrays["texts"], places))
+        labels = texts = None
+        if "codes" in arrays:
+            names = json.loads(bytes(arrays["code_names"]))
+            labels = Labels(arrays["codes"], arrays["code_offsets"], tuple(names))
+            texts = Texts(arrays["texts"], arrays["text_offsets"])
+        return cls(Path(path), tokens, offsets, metadata, arrays.get("responses"), labels, texts)
 
     def in_prompts(self, place: np.ndarray) -> np.ndarray:
         """Return, for places in the stream, whether each is in a prompt or is the `<s>` before it: bool, same shape."""
@@ -110,69 +109,62 @@ class ShardFile:
 class ShardWriter:
     """Writes documents to an open file. Use `write_shard` to create one."""
 
-    def __init__(self, file: IO[bytes], documents: int, vocab_size: int, prompts: bool):
-        self._file, self._documents = file, documents
+    def __init__(self, file: IO[bytes], vocab_size: int):
+        self._file = file
         self._type = "U16" if vocab_size <= 2**16 else "U32"
-        self._index: dict[str, list[np.ndarray]] = {"offsets": [np.zeros(1, "<i8")]}
-        if prompts:
-            self._index["responses"] = []
+        self._ends: list[np.ndarray] = [np.zeros(1, np.int64)]
+        self._responses: list[np.ndarray] = []
         self.tokens = 0  # tokens in the file
         self.labels: Labels | None = None  # set before the end, with `texts`
         self.texts: Iterable[list[str]] = ()  # the texts of labelled documents, in batches
-        file.seek(HEADER_BYTES + 8 * (documents + 1 + documents * prompts))
+        file.write(bytes(HEADER_BYTES))
 
     def append(self, tokens: np.ndarray, lengths: np.ndarray, prompts: np.ndarray | None = None) -> None:
         """Add documents: all their tokens, and the number of tokens of each document and each prompt without `<s>`."""
-        ends = self.tokens + np.cumsum(lengths, dtype="<i8")
-        self._index["offsets"].append(ends)
+        ends = self.tokens + np.cumsum(lengths)
+        self._ends.append(ends)
         if prompts is not None:
-            self._index["responses"].append(ends - lengths + 1 + prompts)
+            self._responses.append(ends - lengths + 1 + prompts)
         self._file.write(tokens.astype(TYPES[self._type]).data)
         self.tokens += len(tokens)
 
     def finish(self, metadata: dict[str, str]) -> None:
-        """Write labels and texts, if the documents have any, and then what stands before the tokens."""
-        index = {name: np.concatenate([*parts, np.empty(0, "<i8")]) for name, parts in self._index.items()}
-        if (written := len(index["offsets"]) - 1) != self._documents:
-            raise RuntimeError(f"{written} documents written, {self._documents} announced")
-        sizes = [*((name, "I64", len(array)) for name, array in index.items()), ("tokens", self._type, self.tokens)]
+        """Write what follows the tokens, and then the table of all arrays."""
+        header: dict[str, Any] = {"__metadata__": metadata}
+        end = self._enter(header, "tokens", self._type, self.tokens, 0)
+        arrays = {"offsets": ("I64", np.concatenate(self._ends))}
+        if self._responses:
+            arrays["responses"] = "I64", np.concatenate(self._responses)
         if self.labels:
-            lengths = [0]
+            sizes = [0]
             for batch in self.texts:
                 texts = [text.encode() for text in batch]
                 self._file.write(b"".join(texts))
-                lengths += map(len, texts)
-            sizes.append(("texts", "U8", sum(lengths)))
-            names = np.frombuffer(json.dumps(self.labels.names, ensure_ascii=False).encode(), np.uint8)
-            for name, type_, array in (
-                ("text_offsets", "I64", np.cumsum(lengths)),
-                ("codes", "I32", self.labels.codes),
-                ("code_offsets", "I64", self.labels.offsets),
-                ("code_names", "U8", names),
-            ):
-                self._file.write(array.astype(TYPES[type_]).data)
-                sizes.append((name, type_, len(array)))
-        header: dict[str, Any] = {"__metadata__": metadata}
-        end = 0
-        for name, type_, count in sizes:
-            begin, end = end, end + count * np.dtype(TYPES[type_]).itemsize
-            header[name] = {"dtype": type_, "shape": [count], "data_offsets": [begin, end]}
+                sizes += map(len, texts)
+            end = self._enter(header, "texts", "U8", sum(sizes), end)
+            names = json.dumps(self.labels.names, ensure_ascii=False).encode()
+            arrays["text_offsets"] = "I64", np.cumsum(sizes)
+            arrays |= {"codes": ("I32", self.labels.codes), "code_offsets": ("I64", self.labels.offsets)}
+            arrays["code_names"] = "U8", np.frombuffer(names, np.uint8)
+        for name, (type_, array) in arrays.items():
+            self._file.write(array.astype(TYPES[type_]).data)
+            end = self._enter(header, name, type_, len(array), end)
         text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)  # the format allows spaces
         self._file.seek(0)
         self._file.write(len(text).to_bytes(8, "little") + text)
-        for array in index.values():
-            self._file.write(array.data)
+
+    @staticmethod
+    def _enter(header: dict[str, Any], name: str, type_: str, count: int, begin: int) -> int:
+        """Enter an array into the table. Return where it ends."""
+        end = begin + count * np.dtype(TYPES[type_]).itemsize
+        header[name] = {"dtype": type_, "shape": [count], "data_offsets": [begin, end]}
+        return end
 
 
 @contextlib.contextmanager
-def write_shard(
-    path: str | Path, documents: int, vocab_size: int, tokenizer_sha256: str, prompts: bool = False
-) -> Iterator[ShardWriter]:
-    """Yield a ShardWriter for exactly `documents` documents. The file appears at the end, complete or not at all.
-
-    `prompts` says whether documents have prompts; `append` then needs their sizes.
-    """
+def write_shard(path: str | Path, vocab_size: int, tokenizer_sha256: str) -> Iterator[ShardWriter]:
+    """Yield a ShardWriter. The file appears at the end, complete or not at all."""
     with atomic_write(path) as file:
-        writer = ShardWriter(file, documents, vocab_size, prompts)
+        writer = ShardWriter(file, vocab_size)
         yield writer
         writer.finish({"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)})
