@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from babelmill.core.files import UserError, atomic_write
+from babelmill.core.files import atomic_write
 
 HEADER_BYTES = 1024  # including the 8 bytes of its length
 TYPES = {"U8": "u1", "U16": "<u2", "U32": "<u4", "I32": "<i4", "I64": "<i8"}
@@ -69,29 +69,21 @@ class ShardFile:
 
     @classmethod
     def open(cls, path: str | Path) -> "ShardFile":
-        """Map a shard. Raise a UserError if the file is not a shard. (The manifest verifies its content.)"""
-        try:
-            data = np.memmap(path, dtype=np.uint8, mode="r")
-            begin = 8 + int(data[:8].view("<u8")[0])
-            header = json.loads(bytes(data[8:begin]))
-            metadata, arrays = header.pop("__metadata__"), {}
-            for name, entry in header.items():
-                first, last = entry["data_offsets"]
-                array = data[begin + first : begin + last].view(TYPES[entry["dtype"]])
-                arrays[name] = array if name in ("tokens", "texts") else np.array(array)
-            tokens, offsets = arrays["tokens"], arrays["offsets"]
-            if offsets[-1] != len(tokens):
-                raise ValueError("its offsets do not span its tokens")
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file") from None
-        except (ValueError, KeyError, IndexError) as error:
-            raise UserError(f"{path}: not a token shard ({error}); delete it and run the workflow again") from None
+        """Map a shard that its manifest has verified."""
+        data = np.memmap(path, dtype=np.uint8, mode="r")
+        begin = 8 + int(data[:8].view("<u8")[0])
+        header = json.loads(bytes(data[8:begin]))
+        metadata, arrays = header.pop("__metadata__"), {}
+        for name, entry in header.items():
+            first, last = entry["data_offsets"]
+            array = data[begin + first : begin + last].view(TYPES[entry["dtype"]])
+            arrays[name] = array if name in ("tokens", "texts") else np.array(array)
         labels = texts = None
         if "codes" in arrays:
             names = json.loads(bytes(arrays["code_names"]))
             labels = Labels(arrays["codes"], arrays["code_offsets"], tuple(names))
             texts = Texts(arrays["texts"], arrays["text_offsets"])
-        return cls(Path(path), tokens, offsets, metadata, arrays.get("responses"), labels, texts)
+        return cls(Path(path), arrays["tokens"], arrays["offsets"], metadata, arrays.get("responses"), labels, texts)
 
     def in_prompts(self, place: np.ndarray) -> np.ndarray:
         """Return, for places in the stream, whether each is in a prompt or is the `<s>` before it: bool, same shape."""
