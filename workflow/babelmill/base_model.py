@@ -45,7 +45,7 @@ from babelmill.release.elsewhere.foreign_model import (
 from babelmill.release.elsewhere.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.stages import BaseModelStage
-from babelmill.tokens import characters, trial
+from babelmill.tokens import characters
 from babelmill.tokens.published_tokenizer import FILES, has_our_tokens
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 
@@ -97,10 +97,7 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], kind: ForeignKind, row
     """
     adapted = kind == "published"
     if kind == "published_norbert4" and "tokenizer.json" in paths:
-        trial.check(paths["tokenizer.json"], f"{where}: tokenizer.json")
         adapted = has_our_tokens(load_tokenizer(paths["tokenizer.json"]))
-    elif kind != "published" and "tokenizer.json" in paths:
-        trial.check(paths["tokenizer.json"], f"{where}: tokenizer.json")
     for name, path in paths.items():
         if adapted and name == "tokenizer.json":
             adapted_tokenizer(path).save(str(folder / name))

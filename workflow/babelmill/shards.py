@@ -43,32 +43,26 @@ MOST_BATCHES = 16  # how many batches to encode at once: an encoded batch takes 
 
 def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[tuple[np.ndarray, np.ndarray, int, int]]:
     """Yield tokens in order, in batches of documents: (tokens, number of tokens of each text, UTF-8 bytes, words)."""
-    waiting: deque[tuple[Future[tuple[np.ndarray, np.ndarray]], int, int]] = deque()
+
+    def encode_batch(texts: list[str], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
+        return *encode(tokenizer, texts, corpus.prompted), int(sizes.sum()), count_words(texts)
+
+    waiting: deque[Future[tuple[np.ndarray, np.ndarray, int, int]]] = deque()
     workers = min(threads + 1, MOST_BATCHES)
     with ThreadPoolExecutor(workers) as pool:
-        for texts, sizes in corpus.batches():
-            waiting.append(
-                (pool.submit(encode, tokenizer, texts, corpus.prompted), int(sizes.sum()), count_words(texts))
-            )
+        for batch in corpus.batches():
+            waiting.append(pool.submit(encode_batch, *batch))
             if len(waiting) > workers:
-                future, size, words = waiting.popleft()
-                yield *future.result(), size, words
+                yield waiting.popleft().result()
         while waiting:
-            future, size, words = waiting.popleft()
-            yield *future.result(), size, words
+            yield waiting.popleft().result()
 
 
 def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tuple[np.ndarray, np.ndarray]:
     """Put `<s>` before and `</s>` after each document, given all tokens in a row and the length of each document."""
-    lengths = lengths + 2
     ends = np.cumsum(lengths)
-    stream = np.empty(len(tokens) + 2 * len(lengths), tokens.dtype)
-    text = np.ones(len(stream), bool)
-    text[ends - lengths] = text[ends - 1] = False
-    stream[ends - lengths] = bos
-    stream[ends - 1] = eos
-    stream[text] = tokens
-    return stream, lengths
+    places = np.stack([ends - lengths, ends], 1).reshape(-1)
+    return np.insert(tokens, places, np.tile([bos, eos], len(lengths))), lengths + 2
 
 
 def build(
@@ -84,7 +78,7 @@ def build(
     documents = size = words = 0
     began, bar = time.monotonic(), Bar(corpus.count)
     prompted, prompt_tokens = corpus.pieces > 1, 0
-    with write_shard(path, corpus.count, vocabulary.size, digest, prompted) as writer:
+    with write_shard(path, vocabulary.size, digest) as writer:
         writer.labels, writer.texts = labels, corpus.texts()
         for tokens, lengths, text_bytes, text_words in encoded(tokenizer, corpus, threads):
             pieces = lengths.reshape(-1, corpus.pieces)

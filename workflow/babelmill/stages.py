@@ -344,6 +344,7 @@ class TokenizerStage(Stage):
     """Train or adopt the tokenizer of a model."""
 
     stage = "tokenizer"
+    version = 2
 
     tokenizer: schema.Tokenizer
     mixture: schema.Mixture = ONE_LANGUAGE
@@ -384,6 +385,7 @@ class ShardsStage(Stage):
     """
 
     stage = "shards"
+    version = 2
 
     labels: schema.Labels = NO_LABELS
     labelled: bool = False
@@ -411,6 +413,7 @@ class TrainStage(Stage):
     """
 
     stage = "train"
+    version = 2
 
     model: schema.Model
     train: schema.Train

@@ -101,7 +101,7 @@ class Trained:
         digest = sha256(self.folder / "tokenizer/tokenizer.json")
         for split in ("train", "validation"):
             path = self.folder / f"shards/{split}.safetensors"
-            with write_shard(path, len(texts), self.tokenizer.get_vocab_size(), digest) as writer:
+            with write_shard(path, self.tokenizer.get_vocab_size(), digest) as writer:
                 for text in texts:
                     writer.append(np.array([BOS, *text, EOS]), np.array([len(text) + 2]))
         self.write_manifest("shards", ["train.safetensors", "validation.safetensors"], ["tokenizer"])

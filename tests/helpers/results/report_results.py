@@ -57,7 +57,7 @@ def evaluation_of(draw: random.Random, languages: list[str]) -> dict[str, Any]:
     meanings = {"causal": "each token from those before it", "masked": "each token hidden once, from both sides"}
     metrics = {n: about | {"name": n, "meaning": m, "task": ""} for n, m in (meanings | {"unigram": "alone"}).items()}
     quality = {"bytes_per_token": 4.1, "tokens_per_word": 1.2 + draw.random(), "vocabulary_used": 0.97}
-    quality |= {"round_trip_rate": 1.0, "words_kept_whole": 0.8}
+    quality |= {"round_trip_rate": 1.0}
     found = {code: of_language() for code in languages}
     return {"languages": found, "metrics": metrics, "tokenizer": dict.fromkeys(languages, quality)} | of_language()
 

@@ -79,7 +79,7 @@ def write_documents(
     path: Path, texts: list[np.ndarray], tokenizer_sha256: str = "none", prompts: list[int] | None = None
 ) -> ShardFile:
     """Write a shard of these documents, of whose tokens so many belong to `prompts`."""
-    with write_shard(path, len(texts), VOCABULARY.size, tokenizer_sha256, prompts is not None) as writer:
+    with write_shard(path, VOCABULARY.size, tokenizer_sha256) as writer:
         for i, text in enumerate(texts):
             writer.append(text, np.array([len(text)]), None if prompts is None else np.array([prompts[i]]))
     return ShardFile.open(path)
@@ -342,7 +342,7 @@ def labelled(count: int, seed: int) -> tuple[list[np.ndarray], list[int], list[l
 def write_labelled(path: Path, count: int, seed: int, tokenizer_sha256: str = "none", names=TRADES) -> ShardFile:
     """Write a shard of them."""
     texts, contexts, codes = labelled(count, seed)
-    with write_shard(path, count, VOCABULARY.size, tokenizer_sha256, prompts=True) as writer:
+    with write_shard(path, VOCABULARY.size, tokenizer_sha256) as writer:
         for text, context in zip(texts, contexts, strict=True):
             writer.append(text, np.array([len(text)]), np.array([context]))
         ends = np.concatenate([[0], np.cumsum([len(each) for each in codes])])

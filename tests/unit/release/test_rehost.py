@@ -284,7 +284,7 @@ def test_what_cannot_be_converted(hub, capsys):
         "no_config": "skipped: not a GPT-BERT (it has no config.json)",
         "no_weights": "has no file of weights",
         "shapes": "is not the GPT-BERT model that its config.json describes",
-        "tokens": "not a tokenizer of the `tokenizers` library",
+        "tokens": "a file of the `tokenizers` library is expected",
     }
     assert [name.removeprefix("lab/") for name in lines] == [*wanted]
     for name, words in wanted.items():

@@ -178,7 +178,7 @@ def test_masks_differ_between_rows_and_numbers(shard):
 
 def test_large_vocabularies_are_32_bit(tmp_path):
     path = tmp_path / "train.safetensors"
-    with training_data.write_shard(path, 1, 100_000, "none") as writer:
+    with training_data.write_shard(path, 100_000, "none") as writer:
         writer.append(np.array([1, 70_000, 99_999, 2]), np.array([4]))
     shard = training_data.ShardFile.open(path)
     big = Vocabulary(100_000, 1, 2, 3, 4, tuple(range(16)))

@@ -225,7 +225,9 @@ class Corpus(Section):
             "context_column context: one of the two": len(context) < 2,
             "context_column context label_columns: a context needs columns of labels": labels or not context,
             "prompt_column label_columns: prompts or labels": not (labels and self.prompt_column),
-            "near_duplicates label_columns: near copies may have different labels": not (self.near_duplicates and labels),
+            "near_duplicates label_columns: near copies may have different labels": not (
+                self.near_duplicates and labels
+            ),
         }
 
 

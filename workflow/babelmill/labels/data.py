@@ -190,12 +190,6 @@ class LabelStream:
         found._device = device
         return found
 
-    def read_ahead(self, rows: Rows) -> None:
-        """Read the tokens of rows from the disk into the system's memory."""
-        for language in np.unique(rows.language):
-            mine = rows[rows.language == language]
-            self.shards[language].read_ahead(mine.begin, mine.end)
-
     def micro_batch(
         self, rows: Rows, length: int, weights: tuple[float, ...], stream: int = 0, pad_rows_to: int = 1
     ) -> LabelBatch:

@@ -263,7 +263,7 @@ def amount(value: float | None) -> str | None:
 def tokenizers(asked: Asked, models: list[ModelResults]) -> Table:
     """Return what is known about each model's tokenizer, by language, the fewest tokens per word first."""
     heads = {"tokens_per_word": "tokens per word", "bytes_per_token": "bytes per token", "vocab_size": "entries"}
-    heads |= {"vocabulary_used": "share used", "words_kept_whole": "words kept whole"}
+    heads |= {"vocabulary_used": "share used"}
     heads |= {"round_trip_rate": "texts given back"}
     found = []
     for model in models:

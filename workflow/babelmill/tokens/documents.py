@@ -9,8 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from babelmill.core.files import UserError
-
 BATCH_BYTES = 1 << 20
 CONTEXT, LABELS, ORIGIN = "context", "labels", "origin"  # columns of labelled text, all with a value in each row
 
@@ -20,16 +18,9 @@ class Documents:
 
     def __init__(self, path: str | Path, contexts: bool = False):
         self.path = Path(path)
-        try:
-            with pq.ParquetFile(path) as parquet:
-                self.count = parquet.metadata.num_rows
-                names = parquet.schema_arrow.names
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file") from None
-        except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(f"{path}: not a Parquet file ({error}); delete it and run the workflow again") from None
-        if "text" not in names:
-            raise UserError(f"{path}: no column `text`; delete it and run the workflow again")
+        with pq.ParquetFile(path) as parquet:
+            self.count = parquet.metadata.num_rows
+            names = parquet.schema_arrow.names
         first = [name for name in ("prompt", *([CONTEXT] if contexts else [])) if name in names]
         # labelled: whether the documents have labels
         self._names, self.labelled = [*first, "text"], LABELS in names

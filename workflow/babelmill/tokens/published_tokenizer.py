@@ -13,20 +13,11 @@ from babelmill.core.files import UserError, read_object
 from babelmill.tokens.tokenizer_file import vocab_size
 from babelmill.tokens.vocabulary import NEEDED
 
-FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "tokenizer.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "chat_template.jinja",
+FILES = [
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json"),
+    *("merges.txt", "vocab.txt", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "chat_template.jinja"),
     "generation_config.json",  # also says which tokens end a text
-)
+]
 # The first of these tokens that exists gets the role.
 NAMES = {
     "begin": ("bos", "cls", "eos"),
@@ -49,23 +40,23 @@ def roles_of(folder: Path, tokenizer: Tokenizer, where: str) -> dict[str, int | 
     says that no token begins or ends a text.
     """
     entries = vocab_size(tokenizer)
-    found = {name: _id_of(name, folder, tokenizer, entries) for names in NAMES.values() for name in names}
-    roles = {role: next((found[n] for n in names if found[n] is not None), None) for role, names in NAMES.items()}
+    config = _read(folder / "config.json")
+    named = [_read(folder / file) for file in ("tokenizer_config.json", "special_tokens_map.json")]
+
+    def id_of(name: str) -> int | None:
+        for file in named:
+            token = file.get(f"{name}_token")
+            token = token.get("content") if isinstance(token, dict) else token
+            if isinstance(token, str) and (found := tokenizer.token_to_id(token)) is not None:
+                return found
+        number = config.get(f"{name}_token_id")
+        number = number[0] if isinstance(number, list) and number else number
+        return number if isinstance(number, int) and 0 <= number < entries else None
+
+    roles = {role: next((i for i in map(id_of, names) if i is not None), None) for role, names in NAMES.items()}
     if roles["begin"] is None:
         raise UserError(f"{where}: no token begins or ends a text (bos_token, cls_token, eos_token or sep_token)")
     return {"entries": entries} | roles
-
-
-def _id_of(name: str, folder: Path, tokenizer: Tokenizer, entries: int) -> int | None:
-    """Return the id of `bos`, `eos` and so on, from the files of the tokenizer or else the model's configuration."""
-    for file in ("tokenizer_config.json", "special_tokens_map.json"):
-        token: Any = _read(folder / file).get(f"{name}_token")
-        token = token.get("content") if isinstance(token, dict) else token
-        if isinstance(token, str) and (found := tokenizer.token_to_id(token)) is not None:
-            return found
-    number = _read(folder / "config.json").get(f"{name}_token_id")
-    number = number[0] if isinstance(number, list) and number else number
-    return number if isinstance(number, int) and 0 <= number < entries else None
 
 
 def _read(path: Path) -> dict[str, Any]:

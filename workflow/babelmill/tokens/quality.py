@@ -1,18 +1,13 @@
 """Measure a tokenizer on a language: how well it compresses, how it splits words, if decoding restores the text."""
 
-import unicodedata
-from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from babelmill.tokens import prefix_space
-from babelmill.tokens.pretokenizer import parts, sections
-from babelmill.tokens.tokenizer_file import encode, encodings, special_ids, vocab_size
-
-LONGEST = 1000  # characters; no token is longer than this, whatever the tokenizer
-LETTERS = "LMN"  # Unicode general categories of the characters at a word's edges: letters, marks, numbers
+from babelmill.core.words import count_words
+from babelmill.tokens.pretokenizer import parts
+from babelmill.tokens.tokenizer_file import encode, special_ids, vocab_size
 
 
 def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, float]:
@@ -21,43 +16,25 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
     * `bytes_per_token`: UTF-8 bytes of the text divided by its number of tokens (special tokens do not count).
     * `tokens_per_word`: fertility, the number of tokens divided by the number of words between white space (Rust et
       al. 2021, arXiv:2012.15613). In scripts without spaces, such "words" are whole clauses.
-    * `words_kept_whole`: share of these words, without punctuation at their edges, that are one token after a space.
     * `round_trip_rate`: share of the documents (or of the parts of long documents) that decoding restores exactly.
 
     The space that `tokenizer.prefix_space` puts before a text is no part of the text.
     """
-    size = tokens = total = intact = 0
-    chunks: Counter[str] = Counter()
+    size = tokens = words = total = intact = 0
     for documents in batches:
-        for section in (section for text in documents for section in sections(text)):
-            chunks.update(section.split())
         texts = [part for text in documents for part in parts(text)]
-        ids = [encoding.ids for encoding in encodings(tokenizer, texts)]
+        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
-        total += len(texts)
         intact += sum(text == again for text, again in zip(texts, decoded, strict=True))
+        total += len(texts)
         tokens += sum(map(len, ids))
         size += sum(len(text.encode()) for text in texts)
-    words: Counter[str] = Counter()
-    for chunk, count in chunks.items():
-        words[bare(chunk)] += count
-    words.pop("", None)
-    short = [word for word in words if len(word) <= LONGEST]
-    plain = prefix_space.without(tokenizer) if prefix_space.is_put(tokenizer) else tokenizer
-    made = encodings(plain, [f" {word}" for word in short])
-    whole = sum(words[word] for word, encoding in zip(short, made, strict=True) if len(encoding.ids) == 1)
+        words += count_words(texts)
     return {
         "bytes_per_token": size / max(tokens, 1),
-        "tokens_per_word": tokens / max(chunks.total(), 1),
-        "words_kept_whole": whole / max(words.total(), 1),
+        "tokens_per_word": tokens / max(words, 1),
         "round_trip_rate": intact / max(total, 1),
     }
-
-
-def bare(word: str) -> str:
-    """Return a word without the punctuation and symbols at its edges."""
-    inner = [i for i, character in enumerate(word) if unicodedata.category(character)[0] in LETTERS]
-    return word[inner[0] : inner[-1] + 1] if inner else ""
 
 
 def count_tokens(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> np.ndarray:

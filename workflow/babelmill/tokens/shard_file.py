@@ -1,24 +1,20 @@
 """Read and write token shards: safetensors files that hold a stream of tokens, and where its documents start.
 
-`tokens` (uint16, or uint32 if the vocabulary has more than 65,536 entries) is the stream of all documents, each as
-`<s>` text `</s>`. `offsets` (int64, documents + 1 entries) says where they start: document i is
-`tokens[offsets[i]:offsets[i + 1]]`. If documents have prompts, each is `<s>` prompt response `</s>`, and `responses`
-(int64, one entry per document) says where its response starts. If documents have labels, `codes` (int32) holds the
-codes of all documents, `code_offsets` (int64, documents + 1 entries) says which codes belong to which document, and
-`code_names` (JSON in bytes) holds the text of each code. A context is stored like a prompt. Such shards also hold the
-original texts (`texts`, UTF-8, and `text_offsets`), so that training can add typos to them. The metadata identifies the
-tokenizer by the sha256 of its file and its vocabulary size.
+* `tokens` (uint16, or uint32 if the vocabulary has more than 65,536 entries): all documents, each as `<s>` text `</s>`,
+  or as `<s>` prompt response `</s>`. A context is stored like a prompt, with the text as its response.
+* `offsets` (int64, documents + 1): document i is `tokens[offsets[i]:offsets[i + 1]]`.
+* `responses` (int64, documents), of documents with prompts: where the response of each starts.
+* `codes` (int32), `code_offsets` (int64, documents + 1) and `code_names` (JSON in bytes), of documents with labels:
+  the codes of all documents, which belong to which document, and the text of each code.
+* `texts` (UTF-8) and `text_offsets` (int64, documents + 1), of documents with labels: so that training can add typos.
 
-A safetensors file begins with its table of sizes, but the number of tokens is known only at the end. So the writer
-leaves space for the table, and for the arrays with one entry per document (Parquet stores the number of documents). It
-writes the tokens after this space, and fills the space step by step. So its memory does not grow with the corpus.
-Training and evaluation read the file through a memory map. This module does not import tokenization, so a change there
-does not change the digest of the trainer's code.
+The metadata identifies the tokenizer by the sha256 of its file and its vocabulary size. Training and evaluation read
+the file through a memory map. The writer appends tokens as they come, so its memory does not grow with them: it keeps
+8 bytes per document. So do readers, since the arrays after the tokens may be unaligned in a memory map.
 """
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +22,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from babelmill.core.files import UserError, atomic_write
+from babelmill.core.files import atomic_write
 
-HEADER_BYTES = 1024  # including the 8 bytes of its length; a multiple of 8, so that the offsets are aligned in memory
-OFFSET_BYTES = 8
-DTYPES = {"U8": np.dtype("u1"), "U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
-DTYPES |= {"I32": np.dtype("<i4"), "I64": np.dtype("<i8")}
+HEADER_BYTES = 1024  # including the 8 bytes of its length
+TYPES = {"U8": "u1", "U16": "<u2", "U32": "<u4", "I32": "<i4", "I64": "<i8"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,6 @@ class ShardFile:
     metadata: dict[str, str]  # `tokenizer_sha256` and `vocab_size`, both as text
     # [documents] int64, where the response of each document starts; None if there are no prompts.
     responses: np.ndarray | None = None
-    position: int = 0  # byte position of the first token in the file
     # labels, texts: the codes and texts of the documents; None if they have no labels.
     labels: Labels | None = None
     texts: Texts | None = None
@@ -76,36 +69,21 @@ class ShardFile:
 
     @classmethod
     def open(cls, path: str | Path) -> "ShardFile":
-        """Map a shard. Raise a UserError if the file is not a shard. (The manifest verifies its content.)"""
-        path = Path(path)
-        try:
-            data = np.memmap(path, dtype=np.uint8, mode="r")
-            length = int(data[:8].view("<u8")[0])
-            header = json.loads(bytes(data[8 : 8 + length]))
-            arrays: dict[str, np.ndarray] = {}
-            for name, entry in header.items():
-                if name != "__metadata__":
-                    start, end = entry["data_offsets"]
-                    arrays[name] = data[8 + length :][start:end].view(DTYPES[entry["dtype"]])
-            tokens, offsets, responses = arrays["tokens"], arrays["offsets"], arrays.get("responses")
-            metadata = header["__metadata__"]
-            int(metadata["vocab_size"])
-            if offsets[0] != 0 or offsets[-1] != len(tokens):
-                raise ValueError("its offsets do not span its tokens")
-            if responses is not None and len(responses) != len(offsets) - 1:
-                raise ValueError("it does not have one response per document")
-            labels = texts = None
-            if "codes" in arrays:  # the arrays after the tokens may be unaligned, so copies are read
-                codes, code_offsets, names = (arrays[name].copy() for name in ("codes", "code_offsets", "code_names"))
-                labels = Labels(codes, code_offsets, tuple(json.loads(bytes(names))))
-            if "texts" in arrays:
-                texts = Texts(arrays["texts"], arrays["text_offsets"].copy())
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file") from None
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise UserError(f"{path}: not a token shard ({error}); delete it and run the workflow again") from None
-        position = 8 + length + header["tokens"]["data_offsets"][0]
-        return cls(path, tokens, offsets, metadata, responses, position, labels, texts)
+        """Map a shard that its manifest has verified."""
+        data = np.memmap(path, dtype=np.uint8, mode="r")
+        begin = 8 + int(data[:8].view("<u8")[0])
+        header = json.loads(bytes(data[8:begin]))
+        metadata, arrays = header.pop("__metadata__"), {}
+        for name, entry in header.items():
+            first, last = entry["data_offsets"]
+            array = data[begin + first : begin + last].view(TYPES[entry["dtype"]])
+            arrays[name] = array if name in ("tokens", "texts") else np.array(array)
+        labels = texts = None
+        if "codes" in arrays:
+            names = json.loads(bytes(arrays["code_names"]))
+            labels = Labels(arrays["codes"], arrays["code_offsets"], tuple(names))
+            texts = Texts(arrays["texts"], arrays["text_offsets"])
+        return cls(Path(path), arrays["tokens"], arrays["offsets"], metadata, arrays.get("responses"), labels, texts)
 
     def in_prompts(self, place: np.ndarray) -> np.ndarray:
         """Return, for places in the stream, whether each is in a prompt or is the `<s>` before it: bool, same shape."""
@@ -113,112 +91,72 @@ class ShardFile:
             return np.zeros(place.shape, bool)
         return place < self.responses[np.searchsorted(self.offsets, place, side="right") - 1]
 
-    def read_ahead(self, begin: np.ndarray, end: np.ndarray) -> None:
-        """Read some parts of the stream from the disk into the system's memory.
-
-        The method first tells the system about all parts, and only then waits for them. So the system reads several at
-        a time. Meanwhile other threads continue; they would have to wait if a memory map read its pages from the disk.
-        """
-        size = self.tokens.itemsize
-        parts = list(zip((self.position + begin * size).tolist(), ((end - begin) * size).tolist(), strict=True))
-        # If the file was deleted meanwhile, its memory map still works.
-        with contextlib.suppress(FileNotFoundError), open(self.path, "rb", buffering=0) as file:
-            if hasattr(os, "posix_fadvise"):
-                for start, count in parts:
-                    os.posix_fadvise(file.fileno(), start, count, os.POSIX_FADV_WILLNEED)
-            for start, count in parts:
-                os.pread(file.fileno(), count, start)
+    def read_through(self) -> None:
+        """Read the file, so that the system has it in its memory as far as there is room."""
+        with open(self.path, "rb", buffering=0) as file:
+            while file.read(1 << 24):
+                pass
 
 
 class ShardWriter:
-    """Writes documents to an open file, in constant memory. Use `write_shard` to create one."""
+    """Writes documents to an open file. Use `write_shard` to create one."""
 
-    def __init__(self, file: IO[bytes], documents: int, vocab_size: int, tokenizer_sha256: str, prompts: bool = False):
+    def __init__(self, file: IO[bytes], vocab_size: int):
         self._file = file
-        self._documents, self._prompts = documents, prompts
-        self._header: dict[str, Any] = {
-            "__metadata__": {"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)}
-        }
-        self._end = 0  # bytes of the arrays that are in the header
-        self._dtype_name = "U16" if vocab_size <= 2**16 else "U32"
-        self._dtype = DTYPES[self._dtype_name]
-        self._offset_bytes = (documents + 1) * OFFSET_BYTES
-        self._before_tokens = self._offset_bytes + documents * OFFSET_BYTES * prompts
-        self._written = 0  # documents whose tokens are in the file
+        self._type = "U16" if vocab_size <= 2**16 else "U32"
+        self._ends: list[np.ndarray] = [np.zeros(1, np.int64)]
+        self._responses: list[np.ndarray] = []
         self.tokens = 0  # tokens in the file
-        self.labels: Labels | None = None  # set before the end, like `texts`
+        self.labels: Labels | None = None  # set before the end, with `texts`
         self.texts: Iterable[list[str]] = ()  # the texts of labelled documents, in batches
-        self._put(HEADER_BYTES, np.zeros(1, "<i8"))
-
-    def _put(self, position: int, array: np.ndarray) -> None:
-        self._file.seek(position)
-        self._file.write(np.ascontiguousarray(array).data.cast("B"))
+        file.write(bytes(HEADER_BYTES))
 
     def append(self, tokens: np.ndarray, lengths: np.ndarray, prompts: np.ndarray | None = None) -> None:
         """Add documents: all their tokens, and the number of tokens of each document and each prompt without `<s>`."""
-        ends = self.tokens + np.cumsum(lengths, dtype="<i8")
-        self._put(HEADER_BYTES + (self._written + 1) * OFFSET_BYTES, ends)
+        ends = self.tokens + np.cumsum(lengths)
+        self._ends.append(ends)
         if prompts is not None:
-            responses = (ends - lengths + 1 + prompts).astype("<i8")
-            self._put(HEADER_BYTES + self._offset_bytes + self._written * OFFSET_BYTES, responses)
-        self._put(HEADER_BYTES + self._before_tokens + self.tokens * self._dtype.itemsize, tokens.astype(self._dtype))
+            self._responses.append(ends - lengths + 1 + prompts)
+        self._file.write(tokens.astype(TYPES[self._type]).data)
         self.tokens += len(tokens)
-        self._written += len(lengths)
 
-    def finish(self) -> None:
-        """Write labels and texts, if the documents have any, and then the table of sizes."""
-        if self._written != self._documents:
-            raise RuntimeError(f"{self._written} documents written, {self._documents} announced")
-        self._add("offsets", "I64", self._documents + 1)
-        if self._prompts:
-            self._add("responses", "I64", self._documents)
-        self._add("tokens", self._dtype_name, self.tokens)
+    def finish(self, metadata: dict[str, str]) -> None:
+        """Write what follows the tokens, and then the table of all arrays."""
+        header: dict[str, Any] = {"__metadata__": metadata}
+        end = self._enter(header, "tokens", self._type, self.tokens, 0)
+        arrays = {"offsets": ("I64", np.concatenate(self._ends))}
+        if self._responses:
+            arrays["responses"] = "I64", np.concatenate(self._responses)
         if self.labels:
-            names = np.frombuffer(json.dumps(self.labels.names, ensure_ascii=False).encode(), np.uint8)
-            self._put_next("codes", "I32", self.labels.codes)
-            self._put_next("code_offsets", "I64", self.labels.offsets)
-            self._put_next("code_names", "U8", names)
-            self._put_texts()
-        # The format allows spaces after the JSON.
-        text = json.dumps(self._header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)
-        self._put(0, np.array([len(text)], "<u8"))
-        self._put(8, np.frombuffer(text, np.uint8))
+            sizes = [0]
+            for batch in self.texts:
+                texts = [text.encode() for text in batch]
+                self._file.write(b"".join(texts))
+                sizes += map(len, texts)
+            end = self._enter(header, "texts", "U8", sum(sizes), end)
+            names = json.dumps(self.labels.names, ensure_ascii=False).encode()
+            arrays["text_offsets"] = "I64", np.cumsum(sizes)
+            arrays |= {"codes": ("I32", self.labels.codes), "code_offsets": ("I64", self.labels.offsets)}
+            arrays["code_names"] = "U8", np.frombuffer(names, np.uint8)
+        for name, (type_, array) in arrays.items():
+            self._file.write(array.astype(TYPES[type_]).data)
+            end = self._enter(header, name, type_, len(array), end)
+        text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)  # the format allows spaces
+        self._file.seek(0)
+        self._file.write(len(text).to_bytes(8, "little") + text)
 
-    def _add(self, name: str, dtype: str, count: int) -> int:
-        """Add the next array to the header. Return its position in the file."""
-        begin = self._end
-        self._end += count * DTYPES[dtype].itemsize
-        self._header[name] = {"dtype": dtype, "shape": [count], "data_offsets": [begin, self._end]}
-        return HEADER_BYTES + begin
-
-    def _put_next(self, name: str, dtype: str, array: np.ndarray) -> None:
-        self._put(self._add(name, dtype, len(array)), array.astype(DTYPES[dtype]))
-
-    def _put_texts(self) -> None:
-        """Write the texts, and before them their offsets, which are known only afterwards."""
-        begin, offsets = HEADER_BYTES + self._end + self._offset_bytes, [0]
-        for batch in self.texts:
-            parts = [text.encode() for text in batch]
-            self._put(begin + offsets[-1], np.frombuffer(b"".join(parts), np.uint8))
-            for part in parts:
-                offsets.append(offsets[-1] + len(part))
-        if len(offsets) == 1:
-            return
-        if len(offsets) != self._documents + 1:
-            raise RuntimeError(f"{len(offsets) - 1} texts written, {self._documents} announced")
-        self._put_next("text_offsets", "I64", np.array(offsets))
-        self._add("texts", "U8", offsets[-1])
+    @staticmethod
+    def _enter(header: dict[str, Any], name: str, type_: str, count: int, begin: int) -> int:
+        """Enter an array into the table. Return where it ends."""
+        end = begin + count * np.dtype(TYPES[type_]).itemsize
+        header[name] = {"dtype": type_, "shape": [count], "data_offsets": [begin, end]}
+        return end
 
 
 @contextlib.contextmanager
-def write_shard(
-    path: str | Path, documents: int, vocab_size: int, tokenizer_sha256: str, prompts: bool = False
-) -> Iterator[ShardWriter]:
-    """Yield a ShardWriter for exactly `documents` documents. The file appears at the end, complete or not at all.
-
-    `prompts` says whether documents have prompts; `append` then needs their sizes.
-    """
+def write_shard(path: str | Path, vocab_size: int, tokenizer_sha256: str) -> Iterator[ShardWriter]:
+    """Yield a ShardWriter. The file appears at the end, complete or not at all."""
     with atomic_write(path) as file:
-        writer = ShardWriter(file, documents, vocab_size, tokenizer_sha256, prompts)
+        writer = ShardWriter(file, vocab_size)
         yield writer
-        writer.finish()
+        writer.finish({"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)})

@@ -154,11 +154,8 @@ class Trainer:
         return step
 
     def _prepare(self, number: int) -> Step:
-        """Plan a step, and read the tokens of this process's rows from the disk."""
-        step = self.plan.step(number)
-        for _, rows in self._share(step):
-            self._stream.read_ahead(rows)
-        return step
+        """Plan a step."""
+        return self.plan.step(number)
 
     def _share(self, step: Step) -> list[tuple[int, Rows]]:
         """Return the forward passes of this process: for each, the seed of PyTorch's generator, and its rows.

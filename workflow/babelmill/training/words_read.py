@@ -42,44 +42,31 @@ class DueSnapshots:
 
     def __init__(self, looked_after: RunSettings, plan: Plan, per_token: float, folder: RunFolder):
         """Prepare for a run; `per_token`: how many words a token stands for."""
-        self._looked_after, self._plan, self._per_token, self._folder = looked_after, plan, per_token, folder
-        self._asked = points(looked_after.run.snapshots)
-        self._possible = plan.train.objective != "labels"
-        self._read = per_token * plan.tokens_until(plan.steps) / 1e6  # million words of the whole run
+        asked = looked_after.run.snapshots
+        if asked and plan.train.objective == "labels":
+            log.warning("run.snapshots: no snapshot is kept, since a label model does not read running text")
+            asked = []
+        self._folder, self._read = folder, per_token * plan.tokens_until(plan.steps) / 1e6  # million words of the run
+        self._steps = snapshot_steps(plan, per_token, points(asked))
+        self._too_late = missing_points(asked, self._read)
 
     def due(self, done: Done) -> dict[int, list[float]]:
-        """Return {step: points} of the snapshots to be kept. Log those whose steps this run has passed before."""
-        if not self._asked:
-            return {}
-        if not self._possible:
-            log.warning("run.snapshots: no snapshot is kept, since a label model does not read running text")
-            return {}
-        last, kept = self._plan.steps, self._folder.snapshots.kept()
-        steps = snapshot_steps(self._plan, self._per_token, self._asked)
-        late = {step: [point for point in found if name_of(point) not in kept] for step, found in steps.items()}
+        """Return {step: points} of the snapshots to be kept, and warn of those that the run will not have."""
+        kept = self._folder.snapshots.kept()
+        left = {step: [point for point in found if name_of(point) not in kept] for step, found in self._steps.items()}
         # Weights that are here just now can still be kept, also those of a finished run.
-        ahead = {step: late[step] if step == done.steps else steps[step] for step in steps if step >= done.steps}
-        text = f"{plural(sum(map(len, ahead.values())), 'snapshot')} will be kept in {self._read:,.4g} million words"
-        if lost := [name_of(point) for step in late if step < done.steps for point in late[step]]:
-            text += f"; not kept, since the run is already further: {escape.some(lost)}"
-        if after := [name_of(point) for point in steps.get(last, []) if point > self._read]:
-            text += f"; {after[0]} holds the weights of the run's end"
-        if later := self._asked[sum(map(len, steps.values())) :]:
-            text += f"; the run ends before {escape.some(map(name_of, later), 1)}"
-        log.info("run.snapshots: %s", text)
-        self._too_late()
-        return ahead
+        due = {step: found for step, found in left.items() if found and step >= done.steps}
+        if self._steps:
+            count = plural(sum(map(len, due.values())), "snapshot")
+            log.info("run.snapshots: %s will be kept in %s million words", count, f"{self._read:,.4g}")
+        if lost := [name_of(point) for step, found in left.items() if step < done.steps for point in found]:
+            log.warning("run.snapshots: %s: the run is already further", escape.some(lost))
+        if text := say_missing(self._too_late, self._read):
+            log.warning("%s", text)
+        return due
 
     def missing(self) -> list[str]:
-        """Return the names of the snapshots that the finished run has not kept, and warn of those it ended before."""
-        if not self._possible:
-            return []
-        reached, kept = kept_at_the_end(self._asked, self._read), self._folder.snapshots.kept()
-        return [*(name for name in map(name_of, reached) if name not in kept), *self._too_late()]
-
-    def _too_late(self) -> list[str]:
-        """Return the names of the snapshots that the run ends too early for, and warn about them."""
-        missing = missing_points(self._looked_after.run.snapshots, self._read)
-        if text := say_missing(missing, self._read):
-            log.warning("%s", text)
-        return [name_of(point) for point in missing]
+        """Return the names of the snapshots that the finished run does not have."""
+        kept = self._folder.snapshots.kept()
+        reached = [name_of(point) for found in self._steps.values() for point in found]
+        return [*(name for name in reached if name not in kept), *map(name_of, self._too_late)]

@@ -63,10 +63,6 @@ def model_folder(args: argparse.Namespace, models: Collection[str] = ()) -> tupl
         )
     check_trust(folder, local, args.trust_remote_code)
     check_layers(read_object(folder / "config.json"), args.model)
-    if (folder / "tokenizer.json").is_file() and not (folder / manifest.NAME).is_file():
-        from babelmill.tokens import trial
-
-        trial.check(folder / "tokenizer.json", f"{args.model}: tokenizer.json")
     return folder, origin, name
 
 

@@ -23,7 +23,6 @@ from torch import Tensor
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
-from babelmill.tokens import trial
 from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, SPECIAL_TOKENS
 
@@ -159,7 +158,6 @@ def adapted_tokenizer(path: Path) -> Tokenizer:
     the tokenizer itself puts a space before each text, `<mask>` also absorbs the space after it, since there would
     otherwise be two spaces.
     """
-    trial.check(path, str(path))
     tokenizer = load_tokenizer(path)
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     if missing := [token for token in (BOS, EOS, PAD, MASK) if token not in vocabulary]:

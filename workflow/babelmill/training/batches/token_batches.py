@@ -58,10 +58,6 @@ class MicroBatch:
 class Stream(Protocol):
     """Builds micro-batches: `TokenStream`, or another class."""
 
-    def read_ahead(self, rows: Rows) -> None:
-        """Read what rows need from the disk into the system's memory."""
-        ...
-
     def micro_batch(self, rows: Rows, length: int, weights: Weights, stream: int = 0, pad_rows_to: int = 1) -> Any:
         """Build a micro-batch with rows of at most `length` tokens, in the form that the network takes."""
         ...
@@ -105,12 +101,6 @@ class TokenStream:
         self._show = graphs.of(self._shown, _batched) if graphs else self._shown
         # This tensor is not made in compiled graphs: they count in 32 bits, so the hash of a position would overflow.
         self._position = functools.cache(functools.partial(torch.arange, device=device))
-
-    def read_ahead(self, rows: Rows) -> None:
-        """Read the tokens of rows from the disk into the system's memory, so that `micro_batch` does not wait."""
-        for language in np.unique(rows.language):
-            mine = rows[rows.language == language]
-            self._shards[language].read_ahead(*mine.parts())
 
     def _gather(self, rows: Rows, length: int, padded: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return `tokens` and `prompts` of `Sent`, with `padded` rows, on the host."""

@@ -5,12 +5,12 @@ There is no iterator to save: any process can ask for any step, in any order, an
 resume at any step, on any number of processes.
 
 Rows are numbered through the whole run, and each row belongs to a language. At every prefix of the run, the proportions
-of the languages are right to within one row. Within a phase (a sequence length) each language's rows are counted from 0
-and permuted anew in every epoch. With `train.order: documents`, the documents are permuted before they are cut into
-rows, too (`shuffle.py`).
+of the languages are right to within two rows. Within a phase (a sequence length) each language's rows are counted from
+0 and permuted anew in every epoch. With `train.order: documents`, the documents are permuted before they are cut into
+rows, too (`layouts.Shuffled`).
 """
 
-import heapq
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from babelmill.core.files import UserError
 from babelmill.training.plan import randomness
 from babelmill.training.plan.layouts import Layout, Packed
 from babelmill.training.plan.objectives import Objective, objective_of
-from babelmill.training.plan.randomness import DOCUMENTS, ORDER
+from babelmill.training.plan.randomness import DOCUMENTS, ORDER, permutation
 from babelmill.training.plan.rows import Rows
 from babelmill.training.plan.schedule import (
     PERIOD,
@@ -59,26 +59,13 @@ class Step:
 def interleave(shares: np.ndarray) -> np.ndarray:
     """Return a schedule of PERIOD rows, [PERIOD] int64: the language of each row. Language l has `shares[l]` rows.
 
-    Every prefix of g rows has between g w - 1 and g w + 1 rows of a language with share w. This holds since row j of
-    the language is due after j / w and before (j + 1) / w rows, and a schedule by the earliest due date meets all such
-    windows (Baruah et al., 1996).
+    The rows of each language are spread evenly: the j-th of s rows is due at (j + phase) / s of the period. The phase
+    differs between languages (by the golden ratio), or rows of many small ones of the same size would come at once.
     """
-    if len(shares) == 1:
-        return np.zeros(PERIOD, dtype=np.int64)
     language = np.repeat(np.arange(len(shares)), shares)
     nth = np.concatenate([np.arange(share) for share in shares])
-    release = nth * PERIOD // shares[language]
-    due = -(-(nth + 1) * PERIOD // shares[language])
-    order = np.argsort(release, kind="stable")
-    releases, rows = release[order].tolist(), list(zip(due[order].tolist(), language[order].tolist(), strict=True))
-    waiting: list[tuple[int, int]] = []
-    schedule, arrived = [], 0
-    for position in range(PERIOD):
-        while arrived < PERIOD and releases[arrived] <= position:
-            heapq.heappush(waiting, rows[arrived])
-            arrived += 1
-        schedule.append(heapq.heappop(waiting)[1])
-    return np.array(schedule)
+    phase = (0.5 + language * (5**0.5 - 1) / 2) % 1
+    return language[np.argsort((nth + phase) / shares[language], kind="stable")]
 
 
 class LanguageSchedule:
@@ -131,6 +118,9 @@ class Plan:
         self.objective = objective_of(train, blocks_weight)
         self.layouts = layouts
         self.tokens = sum(layout.tokens for layout in layouts)
+        # Two orders of each language are kept, since an epoch begins within a step.
+        self._order = [functools.lru_cache(2)(permutation) for _ in layouts]
+        self._shuffled = [functools.lru_cache(2)(each.shuffled) for each in layouts if isinstance(each, Packed)]
         self.mixture = LanguageSchedule(proportions([layout.tokens for layout in layouts], weights))
         rate = self.words_per_token(words) if train.words else 0.0
         self._lengths, rows = whole_run(train, self.tokens, rate, self.objective.smallest_batch)
@@ -210,13 +200,13 @@ class Plan:
             for e in np.unique(epoch):
                 now = mine[epoch == e]
                 order = randomness.key(self.train.seed, ORDER, phase, int(e), int(i))
-                row[now] = randomness.permute(position[epoch == e], layout.rows(length), order)
+                row[now] = self._order[i](layout.rows(length), order)[position[epoch == e]]
                 begin[now], end[now] = layout.bounds(row[now], length)
                 if pieces is None:
                     hideable[now], every[now] = layout.targets(row[now], length)
                 elif isinstance(layout, Packed):  # the schema refuses this order for others
                     order = randomness.key(self.train.seed, DOCUMENTS, phase, int(e), int(i))
-                    pieces[now] = found = layout.shuffled(order).pieces(begin[now], end[now])
+                    pieces[now] = found = self._shuffled[i](order).pieces(begin[now], end[now])
                     firsts = np.cumsum([0, *(len(part) for part in found[:-1])])
                     counts = layout.targets_between(*np.concatenate(found).T)
                     hideable[now], every[now] = (np.add.reduceat(count, firsts) for count in counts)

@@ -14,7 +14,6 @@ Integers = Any  # an int, a NumPy int64 array or a torch int64 tensor; results h
 
 MASK = 0xFFFFFFFF
 GOLDEN = 0x9E3779B9
-FEISTEL_ROUNDS = 6
 
 # Each use has its own stream: in two streams, the same row number draws unrelated numbers.
 ORDER, ROUNDING, SPAN, PRIORITY, ACTION, REPLACEMENT, DROPOUT, INITIALIZATION, VALIDATION, SHARED_DROPOUT = range(1, 11)
@@ -51,34 +50,12 @@ def uniform(keys: Integers) -> Any:
     return keys / 2.0**32
 
 
-def permute(index: np.ndarray, size: int, seed: int, inverse: bool = False) -> np.ndarray:
-    """Return where a random permutation of 0 .. size - 1 puts some indices, without computing it for the others.
+def permutation(size: int, seed: int) -> np.ndarray:
+    """Return a random permutation of 0 .. size - 1, [size] int64.
 
-    A Feistel network permutes the numbers of 2 `half` bits (Luby and Rackoff, 1988). If a result is outside of the
-    range, the network is applied again, until the result is inside (Black and Rogaway, 2002).
-
-    Args:
-        index: int64, of any shape.
-        size: size of the range, up to 2^62.
-        seed: a key that chooses the permutation.
-        inverse: return which indices the permutation puts at these places instead. The same network does this with its
-            halves swapped and its rounds in reverse.
+    NumPy promises that the numbers of `RandomState` never change. `seed` is a key of 32 bits.
     """
-    half = max(1, -(-(size - 1).bit_length() // 2))
-    ones = (1 << half) - 1
-    result = index.copy()
-    outside = np.ones(index.shape, dtype=bool)
-    while outside.any():
-        left, right = result[outside] >> half, result[outside] & ones
-        if inverse:
-            left, right = right, left
-        for turn in range(FEISTEL_ROUNDS)[:: -1 if inverse else 1]:
-            left, right = right, left ^ (draw(key(seed, turn), right) & ones)
-        if inverse:
-            left, right = right, left
-        result[outside] = left << half | right
-        outside = result >= size
-    return result
+    return np.random.RandomState(seed).permutation(size)
 
 
 def below(numbers: Integers, limit: int) -> Integers:

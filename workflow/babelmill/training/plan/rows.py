@@ -24,7 +24,7 @@ class Rows:
         importance: how many targets each target stands for, float64; None if each stands for one.
         pieces: for each row int64 [pieces, 2], where its pieces begin and end (exclusive) in its language's stream;
             None: each row is one piece, from `begin` to `end`. If there are pieces, `begin` and `end` count the tokens
-            of the documents in their order of this epoch (`shuffle.py`).
+            of the documents in their order of this epoch (`layouts.Shuffled`).
     """
 
     language: np.ndarray
