@@ -16,7 +16,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from babelmill.commands.progress.earlier_runs import who_holds_the_lock
 from babelmill.config import loading
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
@@ -73,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """List what is unused with its size; with `--remove`, delete it, unless a run may be making it."""
     if args.remove and any(Path(".snakemake/locks").glob("*")):
-        raise UserError(who_holds_the_lock())
+        raise UserError(".snakemake/locks: a run works in this folder; wait for it (after a kill: snakemake --unlock)")
     graph = Graph(loading.from_arguments(args))
     found = {path: size_of(path) for path in unused(graph)}
     for path, size in found.items():
