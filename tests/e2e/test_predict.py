@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from babelmill.commands import status
+from babelmill.commands.progress import model_status
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import Graph
@@ -263,7 +263,7 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
 
     def told() -> tuple[str, str]:
         """What `status` says."""
-        now = status.status_of_tables(Graph(configuration), status.Status("occ", "convert", "converted"))
+        now = model_status.status_of_tables(Graph(configuration), model_status.Status("occ", "convert", "converted"))
         return now.state, now.note
 
     def would_run() -> list[str]:

@@ -9,7 +9,8 @@ import select
 import signal
 import time
 
-from babelmill.commands.status import Status, status_table
+from babelmill.commands.progress.model_status import Status
+from babelmill.commands.status import status_table
 from babelmill.config import loading
 from babelmill.graph import Graph
 from babelmill.runtime import run_lock

@@ -186,7 +186,7 @@ def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(folder):
         ("top", 0, "predict.top = 0: "),
         ("method", "magic", "predict.method = 'magic': .*'blocks' or 'linear'"),
         ("review", ["all", "review.csv"], "predict.review = 'all': "),
-        ("context", "x", "one of the two, context_column and context"),
+        ("context", "x", "predict.context_column = 'b', predict.context = 'x': one of the two"),
     ],
 )
 def test_options_have_the_types_and_bounds_of_the_keys(key, value, message):
