@@ -80,6 +80,7 @@ def score_suites(
     kind, tables, figures = KINDS[settings.kind], [], {}
     for code, folder in zip(settings.covered, suites, strict=True):
         figures[code] = manifest.verify(folder, kind.table)["figures"]
+        figures[code].pop("summary", None)  # what the run showed
         table = pq.ParquetFile(folder / kind.table).read()
         tables.append(table.add_column(0, "language", pa.array([code] * len(table), pa.string())))
     scored = kind.score(model, pa.concat_tables(tables), settings, partial)

@@ -68,6 +68,7 @@ def test_data_files_arrive_and_the_commit_is_recorded(hub):
     commit = hub.commit(f"datasets/{REPOSITORY}", FILES | {"README.md": b"---\nlicense: cc-by-4.0\n---\n"})
     figures = succeed()
     origin = {"repository": REPOSITORY, "revision": "main", "commit": commit, "license": "cc-by-4.0"}
+    assert figures.pop("summary") == f"{REPOSITORY} at {commit[:8]}"
     assert figures == origin | {"train": TRAIN, "validation": VALIDATION}
     for name in TRAIN + VALIDATION:
         assert Path("out", name).read_bytes() == FILES[name]
