@@ -239,9 +239,9 @@ class SuiteStage(Stage):
     several = True
 
     suite: str = ""
-    kind: str = "pairs"  # its kind, see `schema.Suite`
-    columns: dict[str, str] = {}  # the keys of `schema.Suite` that define how its files are read
-    # The keys of `schema.Suite` that say what an item of this kind is; without those of `columns`.
+    kind: str = "pairs"  # its kind, see `entries.Suite`
+    columns: dict[str, str] = {}  # the keys of `entries.Suite` that define how its files are read
+    # The keys of `entries.Suite` that say what an item of this kind is; without those of `columns`.
     items: dict[str, Any] = {}
     files: list[str] = []  # globs in the dataset on the Hub
     source: dict[str, Any] | None = None  # the dataset
@@ -265,8 +265,8 @@ class TaskStage(Stage):
 
     task: str = ""
     kind: str = ""  # "tagging", or "" for a classification of texts
-    columns: dict[str, str] = {}  # the keys of `schema.Task` that define how its files are read
-    resplit: dict[str, Any] | None = None  # `schema.Resplit`, if the rows are divided anew
+    columns: dict[str, str] = {}  # the keys of `entries.Task` that define how its files are read
+    resplit: dict[str, Any] | None = None  # `entries.Resplit`, if the rows are divided anew
     spans: bool = False  # whether the labels must mark spans
     files: dict[str, list[str]] = {}  # {split: globs in the dataset on the Hub}
     source: dict[str, Any] | None = None  # the dataset
@@ -516,7 +516,7 @@ class ScoreStage(Stage):
 
     suite: str = ""
     covered: list[str] = []  # the model's languages for which the suite has pairs
-    # kind, scored, score, ties, unknown, headline: as in `schema.Suite`.
+    # kind, scored, score, ties, unknown, headline: as in `entries.Suite`.
     kind: str = "pairs"
     scored: Literal["whole", "completion"] = "whole"
     score: Literal["sum", "mean"] = "sum"

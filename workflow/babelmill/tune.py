@@ -26,7 +26,7 @@ import torch
 from scipy.special import softmax
 from transformers.utils.logging import disable_progress_bar
 
-from babelmill.config.schema import Tuning
+from babelmill.config.entries import Tuning
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, canonical_json, write_json
 from babelmill.core.stage_entry import Job

@@ -8,9 +8,10 @@ import sys
 import pytest
 import yaml
 
+from babelmill.config.entries import User
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
-from babelmill.config.schema import SECTIONS, User
+from babelmill.config.schema import SECTIONS
 from babelmill.config.values import typed
 from babelmill.core.files import UserError
 from helpers.stages import settings_of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from test_config import TEXT, configuration
 
-from babelmill.config import inputs, schema
+from babelmill.config import entries, inputs, schema
 from babelmill.config.canonical import to_file
 from babelmill.core.files import UserError, write_json
 from babelmill.graph import Graph, Result, key_of
@@ -469,11 +469,11 @@ def test_a_key_gives_another_key_to_what_depends_on_it_and_to_nothing_else(proje
 
 
 def test_the_table_above_has_every_key():
-    kinds = {**schema.SECTIONS, "suites": schema.Suite, "tasks": schema.Task, "tuning": schema.Tuning}
-    kinds |= {"languages": schema.LanguageEntry, "models": schema.ModelEntry}
+    kinds = {**schema.SECTIONS, "suites": entries.Suite, "tasks": entries.Task, "tuning": entries.Tuning}
+    kinds |= {"languages": entries.LanguageEntry, "models": entries.ModelEntry}
     keys = {f"{group}.{key}" for group, kind in kinds.items() for key in kind.model_fields}
     keys -= {"languages.corpus", *(f"models.{section}" for section in schema.SECTIONS)}
-    keys |= schema.User.model_fields.keys() - kinds.keys()
+    keys |= entries.User.model_fields.keys() - kinds.keys()
     assert {case[0] for case in KEYS} == keys
 
 

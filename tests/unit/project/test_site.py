@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from babelmill.cli import COMMANDS
+from babelmill.config.entries import User
 from babelmill.config.resolve import ROOT
-from babelmill.config.schema import SECTIONS, User
+from babelmill.config.schema import SECTIONS
 from helpers.browser import Browser
 from helpers.programs.prepared import run_python
 from helpers.results.fields import undocumented

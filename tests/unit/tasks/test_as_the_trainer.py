@@ -5,8 +5,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
+from babelmill.config.entries import Tuning
 from babelmill.config.layers import PROTOCOLS
-from babelmill.config.schema import Tuning
 from babelmill.core.yaml_file import read_yaml
 from babelmill.runtime.slurm import Stop
 from babelmill.tasks.tuner import EncodedRows, Padding, Tuner, set_seed

@@ -22,7 +22,7 @@ from transformers import (
     XLNetModel,
 )
 
-from babelmill.config.schema import Tuning
+from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.tasks import tuner
 from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from babelmill.config.schema import Tuning
+from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError
 from babelmill.runtime.slurm import Stop
 from babelmill.tasks.tuner import EncodedRows, Padding, Tuner, held_out, rate_factor, set_seed

@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from babelmill.config.schema import Tuning
+from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError
 from babelmill.tasks import metrics, spans
 from babelmill.tasks.sentences import NONE, encode_sentences, words_of_pieces

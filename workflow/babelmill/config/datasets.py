@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from babelmill.config.entries import ITEM_KEYS, Suite, Task
 from babelmill.config.layers import SUITES, TASKS, config_file, config_names, nearest
 from babelmill.config.resolve import SOUND, Configuration
-from babelmill.config.schema import ITEM_KEYS, Suite, Task
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, sha256
 from babelmill.core.local_sources import expand_glob, files_of, snapshot

@@ -10,8 +10,8 @@ import itertools
 import re
 from typing import Any, NamedTuple
 
+from babelmill.config.entries import Experiment
 from babelmill.config.layers import merge
-from babelmill.config.schema import Experiment
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, canonical_json
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import create_model
 
-from babelmill.config.schema import SECTIONS, User
+from babelmill.config.entries import User
+from babelmill.config.schema import SECTIONS
 from babelmill.core.files import write_json
 from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import parse

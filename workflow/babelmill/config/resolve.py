@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from babelmill.config import experiments, schema
+from babelmill.config.entries import Dataset, Experiment, ModelEntry, Preset, Suite, Task, Tuning, User
 from babelmill.config.languages import Language, nearest_or_new, read_table, tag_of
 from babelmill.config.layers import (
     DEFAULTS,
@@ -30,7 +31,7 @@ from babelmill.config.mistakes import validated
 from babelmill.config.model_size import LIMIT, size_of
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.schema import MAX_LENGTH, MODEL_SECTIONS, OURS, SECTIONS, ModelEntry, Preset, Suite, Task, Tuning
+from babelmill.config.schema import MAX_LENGTH, MODEL_SECTIONS, OURS, SECTIONS
 from babelmill.config.transformers_keys import wrong
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
@@ -43,7 +44,7 @@ SOUND = "_sound"  # at the end of a task's name: by the protocol `sound`
 NULL = ("null", "None", "~")  # as `Section` reads them
 AUTO = "auto"  # the preset that the language's tier chooses
 ABSENT = object()  # not None, which is a value that users may set
-D = TypeVar("D", bound=schema.Dataset)
+D = TypeVar("D", bound=Dataset)
 
 
 def last(layers: Iterable[Layer], *keys: Any) -> tuple[Any, str]:
@@ -115,7 +116,7 @@ class Configuration:
         self.root, self.defaults = root, read_yaml(root / DEFAULTS)
         self.layers = [Layer(self.defaults, DEFAULTS), *(Layer(values, label) for label, values in sources)]
         merged = functools.reduce(merge, (layer.values for layer in self.layers))
-        self.top = validated(schema.User, merged, self.layers)
+        self.top = validated(User, merged, self.layers)
         for group in NAMED:
             for name in getattr(self.top, group):
                 if not NAME.fullmatch(name):
@@ -137,7 +138,7 @@ class Configuration:
                     hint = nearest_or_new(member, self.known_models())
                     raise UserError(f"{where}: {name} names {member!r}, which is not a model{hint}")
 
-    def _add_cells(self, name: str, experiment: schema.Experiment) -> None:
+    def _add_cells(self, name: str, experiment: Experiment) -> None:
         """Add the cells of an experiment to `models:`, and a batch with the experiment's name."""
         where = f"{self.origin(f'experiments.{name}')}: experiments.{name}"
         bases = [each for base in experiment.bases for each in self.batches.get(base, [base])]

@@ -14,7 +14,7 @@ HELD_OUT = 0.2  # the share of the rows that are not trained on: one half is sco
 
 
 def resplit(table: pa.Table, rows: int, seed: int) -> dict[str, pa.Table]:
-    """Shuffle rows, keep some, and return the parts "train", "test" and PREDICTED; see `schema.Resplit`."""
+    """Shuffle rows, keep some, and return the parts "train", "test" and PREDICTED; see `entries.Resplit`."""
     kept = shuffled(table, seed).slice(0, rows)
     train, rest = _divided(kept, HELD_OUT, seed)
     scored, predicted = _divided(rest, 0.5, seed)

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from babelmill.config.schema import Tuning
+from babelmill.config.entries import Tuning
 from babelmill.core.bars import Bar
 from babelmill.core.escape import some
 from babelmill.core.files import UserError

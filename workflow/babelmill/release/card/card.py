@@ -50,7 +50,7 @@ class SuiteScores(NamedTuple):
 
     title: str  # the name of the suite in the card
     found: dict[str, Any]  # scores.json
-    baselines: list[dict[str, Any]]  # the suite's baselines (`schema.Baseline`), as mappings
+    baselines: list[dict[str, Any]]  # the suite's baselines (`entries.Baseline`), as mappings
     # overlap.json, which says what of the suite stands in the training text; None if there is none.
     overlap: dict[str, Any] | None = None
 
