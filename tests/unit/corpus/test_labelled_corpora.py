@@ -158,7 +158,8 @@ def test_semicolons_and_latin_1_are_said_and_what_is_wrong_is_told():
     build(files=["a.csv"], delimiter=";", encoding="latin-1", validation_share=0)
     assert found()[1] == ("Bäcker, alt", "deu", ("07761", None)) and len(found()) == 5
     with pytest.raises(
-        UserError, match=r"^a\.csv: no column 'occ1'; there are 'occ1;lang;code1;code2'; .*, in a \.csv, corpus\.delimiter: ';'$"
+        UserError,
+        match=r"^a\.csv: no column 'occ1'; there are 'occ1;lang;code1;code2'; .*, in a \.csv, corpus\.delimiter: ';'$",
     ):
         build(files=["a.csv"], encoding="latin-1")
     with pytest.raises(UserError, match=r"a\.csv: line 3: not UTF-8: byte 0xe4 \(corpus\.encoding: latin-1 or cp1252"):
