@@ -308,6 +308,7 @@ class CorpusStage(Stage):
 
     stage = "corpus"
     of = "language"
+    version = 2
 
     corpus: schema.Corpus
     sources: dict[str, Any]  # the local text
