@@ -24,8 +24,7 @@ SETTINGS = "results/settings/publish/eng.json"
 LARGE = {"model.safetensors", "model.main.safetensors"}
 # Waiting between attempts is not what is tested.
 PROGRAM = (
-    "import runpy, time; time.sleep = lambda seconds: None;"
-    " runpy.run_module('babelmill.publish', run_name='__main__')"
+    "import runpy, time; time.sleep = lambda seconds: None; runpy.run_module('babelmill.publish', run_name='__main__')"
 )
 
 

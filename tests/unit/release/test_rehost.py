@@ -299,9 +299,7 @@ def test_a_commit_is_on_top_of_what_was_converted(hub, folder, monkeypatch):
     manifest.write("made", any_settings("convert", name="made"), ["a.txt"])
     head = hub.repositories["models/lab/old-eng"].branches["main"]
     hub.commit("models/lab/old-eng", {"b.txt": b"theirs"})
-    with pytest.raises(
-        UserError, match=f"lab/old-eng was at {head}, but is at .* now: run the same command again"
-    ):
+    with pytest.raises(UserError, match=f"lab/old-eng was at {head}, but is at .* now: run the same command again"):
         publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)
     head = hub.repositories["models/lab/old-eng"].branches["main"]
     publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)
