@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -20,14 +19,11 @@ from test_corpus import asked, build
 
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
-from babelmill.corpus import pieces, readers, workers
 from babelmill.corpus.__main__ import expand
 from babelmill.corpus.cleaning import clean
-from babelmill.corpus.reading import Reading
-from babelmill.corpus.record_batches import BLOCK
+from babelmill.corpus.reading import Reading, read
 from babelmill.corpus.tally import Tally
 from babelmill.stages import CorpusStage
-from helpers.programs.prepared import run_python
 
 pytestmark = pytest.mark.slow
 
@@ -41,10 +37,10 @@ def texts() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Large files are those of a few blocks, and any text is worth the workers."""
+    """Files have many blocks, and any text is worth the workers."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(workers, "WORTH_IT", 0)
-    monkeypatch.setattr(pieces, "LARGE", BLOCK // 4)
+    monkeypatch.setattr("babelmill.corpus.__main__.WORTH_IT", 0)
+    monkeypatch.setattr("babelmill.tables.text.BLOCK", 1 << 16)
     return tmp_path
 
 
@@ -103,15 +99,13 @@ def one_after_another(**values) -> list:
         Tally("skip"),
     )
     for path in expand([*corpus.validation_files, *corpus.files], "files"):
-        for batch in readers.read(path, Reading(corpus), tally):
+        for batch in read([path], Reading(corpus), tally):
             clean(batch, corpus, tally)
     return [tally.read, tally.damaged_files, dict(tally.changed), dict(tally.dropped)]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bytes_do_not_depend_on_the_number_of_processes(every_format, monkeypatch, caplog, case):
-    if case == "prompts":
-        monkeypatch.setattr(pieces, "LARGEST", 0)  # row groups too large for a piece
+def test_bytes_do_not_depend_on_the_number_of_processes(every_format, caplog, case):
     found = []
     for threads in (1, 2, 5):
         caplog.clear()
@@ -130,34 +124,13 @@ def test_bytes_do_not_depend_on_the_number_of_processes(every_format, monkeypatc
 
 
 def test_near_copies_do_not_depend_on_the_number_of_processes(every_format):
-    asked = CASES["all"] | {"near_duplicates": 0.8, "near_duplicate_paragraphs": 0.8, "budget": "3000 documents"}
+    asked = CASES["all"] | {"near_duplicates": 0.8, "budget": "3000 documents"}
     asked |= {"files": ["[bf].*", "texts/*.txt"], "language_filter": {"model": "py3langid", "at_least": 0.01}}
     found = []
     for threads in (1, 3):
         build(f"out{threads}", threads, on_error="skip", **asked)
         found.append([Path(f"out{threads}", name).read_bytes() for name in FILES])
     assert found[0] == found[1]
-
-
-def test_a_large_piece_waits_for_those_before_it(folder, monkeypatch):
-    """So that files which are one document each take as much memory as the largest, and not as several of them."""
-    monkeypatch.setattr(workers, "LARGEST", 400_000)
-    paths = [Path(f"{i}.txt") for i in range(5)]
-    for path in paths:
-        path.write_text(f"{path} " + "word " * 250_000)
-    reading = Reading(settings(files=["*.txt"]).corpus, {}, folder)
-    begun, together, texts = [], [], []
-
-    def found():
-        for piece in pieces.pieces(paths, reading):
-            begun.append(piece)
-            yield piece
-
-    for _, documents in workers._in_parallel(found(), reading, 2):
-        together.append(sum(piece.size for piece in begun[len(texts) : -1]))  # the newest waits
-        texts += [batch["text"][0].as_py() for batch in documents.batches]
-    assert [text.split()[0] for text in texts] == [path.name for path in paths]
-    assert max(together) < 6 * 400_000
 
 
 def test_the_bar_ends_with_the_text(folder, monkeypatch):
@@ -171,29 +144,17 @@ def test_the_bar_ends_with_the_text(folder, monkeypatch):
     assert len(before) > 4 and max(before)[0] < 1 == last and "27,000 documents" in text
 
 
-def test_workers_start_where_names_of_temporary_files_are_long(tmp_path):
-    long = tmp_path / ("x" * 90)
-    long.mkdir()
-    code = (
-        f"import tempfile; tempfile.tempdir = {str(long)!r}\n"
-        "from babelmill.corpus import workers; workers._start_server()\n"
-        "print(tempfile.gettempdir())"
-    )
-    done = run_python("-c", code)
-    assert done.stdout == f"{long}\n", done.stderr
-
-
 FAULTS = {
     "line 9001: not JSON": lambda: {
         "b.jsonl": lines(texts()) + b"{broken\n",
         "c.jsonl.gz": gzip.compress(lines(texts()), 1)[:-99],
     },
     "set corpus.text_column": lambda: {
-        "b.jsonl": b"\n" * BLOCK + b'{"other": 1}\n' + lines(texts()),
+        "b.jsonl": b"\n" * 10**6 + b'{"other": 1}\n' + lines(texts()),
         "c.jsonl": b"{broken\n",
     },
-    "truncated": lambda: {"b.jsonl.gz": gzip.compress(lines(texts()), 1)[:-99], "c.txt": b"\xff"},
-    "end with CR alone": lambda: {"b.txt": b"one\r" * BLOCK, "c.jsonl": b"{broken\n"},
+    "Truncated": lambda: {"b.jsonl.gz": gzip.compress(lines(texts()), 1)[:-99], "c.txt": b"\xff"},
+    "end with CR alone": lambda: {"b.txt": b"one\r" * 10**6, "c.jsonl": b"{broken\n"},
 }
 
 
@@ -281,17 +242,3 @@ def test_a_killed_process_ends_all(folder, victim):
     assert "Traceback" not in messages
 
 
-def test_a_stage_that_ends_while_a_worker_starts_leaves_no_traceback():
-    """The server has forked a worker, which waits for its task."""
-    program = """
-        import os
-        from multiprocessing import forkserver
-        from babelmill.corpus import workers
-        workers._start_server()
-        forkserver.connect_to_new_process([])
-        os._exit(3)
-    """
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
-    )
-    assert (result.returncode, result.stderr) == (3, "")
