@@ -1,1 +1,1 @@
-"""The one reader: `text` opens the files that users bring, `rows` reads corpora, suites, tasks and tables to predict."""
+"""The one reader: `text` opens the files that users bring, `rows` reads rows of tables and documents of text."""
