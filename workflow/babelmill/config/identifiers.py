@@ -84,7 +84,7 @@ def identification(configuration: Configuration, code: str) -> dict[str, Any]:
     if asked is None:
         return {}
     language = configuration.language(code)
-    found = {"labels": labels_of(language), "script": language.script}
+    found: dict[str, Any] = {"labels": labels_of(language)}
     if asked.model in HUB:
         return found | {"commit": HUB[asked.model]["commit"]}
     if asked.model == PY3LANGID:

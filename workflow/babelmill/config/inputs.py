@@ -24,7 +24,7 @@ KEYS = ("files", "validation_files")  # keys of the section `corpus` that name l
 MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
 # Steps of the stage `corpus` that the stage which fetches the files does not take: it has no model, and it does not
 # read all files first.
-UNCOUNTED_STEPS = ("boilerplate", "decontaminate", "language_filter", "near_duplicates", "near_duplicate_paragraphs")
+UNCOUNTED_STEPS = ("decontaminate", "language_filter", "near_duplicates")
 # Keys of `corpus` that are not used to count how much text a file holds, with the values that stand for them.
 UNCOUNTED: dict[str, Any] = {key: Corpus.model_fields[key].default for key in UNCOUNTED_STEPS}
 UNCOUNTED |= {"files": [], "builtin": None, "hub": None, "revision": ""}

@@ -173,7 +173,6 @@ class LanguageFilter(Section):
     # A name of `config/identifiers.py`, or the path of a model of fastText.
     model: Annotated[LocalPath, Field(min_length=1)]
     at_least: Share = 0.8  # the least probability
-    level: Literal["document", "line"] = "document"  # what is looked at
 
 
 class Corpus(Section):
@@ -207,10 +206,8 @@ class Corpus(Section):
     categories: list[str]
     repair: Literal["none", "ftfy"] = "none"
     cleaners: Literal["none", "by_category", "speech", "subtitles", "dialogue", "prose"] = "none"
-    boilerplate: BelowOne = 0.0
     language_filter: LanguageFilter | None = None
     near_duplicates: Similarity | None = None
-    near_duplicate_paragraphs: Similarity | None = None
     decontaminate: list[str] = []
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
 
@@ -231,10 +228,8 @@ class Corpus(Section):
             yield "context_column context label_columns", "a context needs columns of labels"
         if self.label_columns and self.prompt_column:
             yield "prompt_column label_columns", "prompts or labels"
-        if self.label_columns and (self.near_duplicates or self.near_duplicate_paragraphs):
-            yield "near_duplicates near_duplicate_paragraphs label_columns", "near copies may have different labels"
-        if self.prompt_column and self.near_duplicate_paragraphs:
-            yield "near_duplicate_paragraphs prompt_column", "null with prompts: answers stay whole"
+        if self.label_columns and self.near_duplicates:
+            yield "near_duplicates label_columns", "near copies may have different labels"
 
 
 class Tokenizer(Section):
