@@ -60,7 +60,7 @@ def rows(path: Path, asked: Sequence[Asked], form: Form = OF_FORM, on_bad: OnBad
     needed = [each for each in asked if not each.optional]
     if suffix == ".txt" and (not form.document or len(needed) > 1):
         raise UserError(f"{escape.line(path)}: plain text has no columns; {needed[-1].setting} needs a table")
-    blocks = Blocks(path, compression, form if suffix in (".txt", *DELIMITERS) else OF_FORM)
+    blocks = Blocks(path, compression, form if suffix in (".txt", *DELIMITERS) else None)
     try:
         if suffix == ".parquet":
             yield from _of_parquet(path, compression, asked, on_bad)
@@ -93,9 +93,7 @@ def columns_of(path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM) ->
         names, advice = records.heading, records.advice(records.heading)
     else:
         names = [
-            *dict.fromkeys(
-                itertools.chain.from_iterable(row for _, row in _objects(Blocks(path, compression, OF_FORM), stop))
-            )
+            *dict.fromkeys(itertools.chain.from_iterable(row for _, row in _objects(Blocks(path, compression), stop)))
         ]
     if not names:
         raise UserError(f"{escape.line(path)} is empty; a table has the names of its columns, and rows")
@@ -324,7 +322,9 @@ class _Records:
         """Return what else may be wrong where the heading lacks a column, or a record has too many fields."""
         form, other = self.blocks.form, next((mark for mark in "\t;,|" if len(fields) == 1 and mark in fields[0]), "")
         if other:
-            return f"; in a .csv, {form.setting('delimiter', repr(other))} is possible"
+            return (
+                f", or, in a .csv, {form.setting('delimiter', json.dumps(other) if other == chr(9) else repr(other))}"
+            )
         marks = not self.quoted and any('"' in field for field in fields)
         return f"; if quotation marks enclose its fields, set {form.setting('quoting', 'csv')}" if marks else ""
 

@@ -119,9 +119,9 @@ class Blocks:
     read, a UserError that its encoding is another one.
     """
 
-    def __init__(self, path: Path, compression: str | None, form: Form):
-        self.path, self.form = path, form
-        self._compression = compression
+    def __init__(self, path: Path, compression: str | None, form: Form | None = None):
+        self.path, self.form = path, form or Form()  # JSON is always UTF-8
+        self._compression, self._varies = compression, form is not None
         self.sound = True  # whether all bytes up to here could be decoded; the others are lone surrogates (UNDECODED)
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
@@ -152,7 +152,10 @@ class Blocks:
         """Return what is wrong with a text, which begins in this line, if it is not in its encoding."""
         if self.sound or not (found := UNDECODED.search(text)):
             return None
-        why = f"{not_in(self.form.encoding, found)} (of .txt, .csv and .tsv, `encoding` can be latin-1 or cp1252)"
+        other = (
+            f" ({self.form.setting('encoding', 'latin-1')} or cp1252, if it is one of these)" if self._varies else ""
+        )
+        why = not_in(self.form.encoding, found) + other
         return BadRow(self.path, f"line {number + text.count(chr(10), 0, found.start())}", why, "undecodable")
 
 
