@@ -8,6 +8,7 @@ column of `007` into 7, and errors name the line.
 """
 
 import csv
+import io
 import itertools
 import json
 import logging
@@ -276,7 +277,7 @@ class _Records:
         self.quoted = form.quoting == "csv" or (form.quoting == "format" and suffix == ".csv")
         csv.field_size_limit(MAX_FIELD)
         self._reader = csv.reader(
-            self._lines(),
+            (line for _, text in blocks for line in io.StringIO(text, newline="\n")),
             delimiter=(form.delimiter if suffix == ".csv" else None) or DELIMITERS[suffix],
             quoting=csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE,
             strict=True,
@@ -285,13 +286,6 @@ class _Records:
         problem = BadRow(blocks.path, "", why) if why else blocks.undecodable(number, "".join(self.heading))
         if problem:
             raise NoColumn(blocks.path, f"line {number}", problem.why)
-
-    def _lines(self) -> Iterator[str]:
-        for _, text in self.blocks:
-            *lines, last = text.split("\n")
-            yield from (f"{line}\n" for line in lines)
-            if last:
-                yield last
 
     def _records(self) -> Iterator[tuple[int, list[str], str]]:
         while True:
