@@ -41,12 +41,11 @@ def readers(path: Path, ours: bool) -> Callable[[], object]:
     """Read all documents of a file, as streams."""
     if ours:
         from babelmill.config import schema
-        from babelmill.corpus.readers import read
-        from babelmill.corpus.reading import Reading
+        from babelmill.corpus.reading import Reading, read
         from babelmill.corpus.tally import Tally
 
         reading = Reading(schema.Corpus.model_construct(text_column="text", document="file"))
-        return lambda: sum(batch.num_rows for batch in read(path, reading, Tally()))
+        return lambda: sum(batch.num_rows for batch in read([path], reading, Tally()))
     import datasets
 
     kind = "json" if path.suffix == ".jsonl" else "csv"

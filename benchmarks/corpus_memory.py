@@ -55,4 +55,6 @@ if __name__ == "__main__":
     few = asked.documents // 5
     small, large = (peak(documents, asked.near_duplicates) for documents in (few, asked.documents))
     each = (large - small) / (asked.documents - few)
-    print(f"{few:,} documents: {small / 1e6:,.0f} MB; {asked.documents:,}: {large / 1e6:,.0f} MB; {each:.1f} bytes each")
+    print(
+        f"{few:,} documents: {small / 1e6:,.0f} MB; {asked.documents:,}: {large / 1e6:,.0f} MB; {each:.1f} bytes each"
+    )

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from pathlib import Path
@@ -32,25 +31,21 @@ from rensa import RMinHash
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
 from babelmill.config import schema
 from babelmill.config.resolve import Configuration
-from babelmill.corpus.boilerplate import count, for_counting, without_boilerplate
+from babelmill.corpus.choosing import first_of_equal
 from babelmill.corpus.cleaners import KINDS, STEPS
-from babelmill.corpus.cleaning import REPAIR, clean
-from babelmill.corpus.decontamination import Decontamination, without_items
-from babelmill.corpus.digests import digests_of, keys_of, with_digests
-from babelmill.corpus.duplicates import without_duplicates
-from babelmill.corpus.identification import BEST, Identification, in_the_language, load
+from babelmill.corpus.cleaning import REPAIR, Steps, clean, prepared
+from babelmill.corpus.decontamination import Decontamination
+from babelmill.corpus.identification import BEST, Identification, load, other_languages
 from babelmill.corpus.near_copies import BANDS, SEED, bands_of, rows_of
-from babelmill.corpus.pieces import pieces
-from babelmill.corpus.reading import Reading
-from babelmill.corpus.record_batches import SCHEMA, batch_of
+from babelmill.corpus.reading import Reading, read
+from babelmill.corpus.record_batches import SCHEMA, batch_of, keys_of
+from babelmill.corpus.spool import RowGroups, Split, Spool
 from babelmill.corpus.tally import Tally
-from babelmill.corpus.writer import Writer
 from babelmill.suites.sought import sought
 from babelmill.tokens.clean_text import CONTROL
 
 TOGETHER = 200  # documents in a batch, about 1 MB
 ITEMS = 67_000  # test sentences, as many as BLiMP has
-SHARE = 0.01  # of the documents, from which on a line is boilerplate
 TINY = str(Path(__file__).resolve().parents[1] / "tests/data/languages.bin")
 
 Texts = list[list[str]]
@@ -74,16 +69,14 @@ def reading(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> tuple[
                 json.loads(line)["text"]
 
     def ours() -> None:
-        asked = Reading(section(), {}, folder, False)
-        for piece in pieces([path], asked):
-            for _ in piece.read(asked, Tally()):
-                pass
+        for _ in read([path], Reading(section()), Tally()):
+            pass
 
     return ours, bare
 
 
 def writing(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> tuple[Work, Work]:
-    """Write Parquet, with documents, bytes and words counted."""
+    """Spool, and write Parquet, with documents, bytes and words counted."""
 
     def bare() -> None:
         with pq.ParquetWriter(folder / "bare.parquet", SCHEMA, compression="zstd", write_statistics=False) as file:
@@ -92,9 +85,13 @@ def writing(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> tuple[
                 file.write_table(pa.Table.from_pylist([{"text": text} for text in part], SCHEMA))
 
     def ours() -> None:
-        with open(folder / "ours.parquet", "wb") as file, Writer(file) as writer:
+        spool, steps = str(folder / "spool.parquet"), Steps(section())
+        with RowGroups(spool, prepared(batches[0], steps)[0].schema, "lz4") as rows:
             for batch in batches:
-                writer.write(batch)
+                rows.write(prepared(batch, steps)[0], batch.nbytes)
+        with open(folder / "ours.parquet", "wb") as file, Split(file, SCHEMA) as split:
+            for _, batch in Spool(spool).batches([*SCHEMA.names, "bytes", "words"]):
+                split.add(batch)
 
     return ours, bare
 
@@ -135,36 +132,8 @@ def exact_copies(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> t
                     seen.add(digest)
 
     def ours() -> None:
-        digested = (with_digests(batch, digests_of(batch)) for batch in batches)
-        for _ in without_duplicates(digested, Tally(), folder):
-            pass
+        first_of_equal(*np.concatenate([keys_of(batch) for batch in batches]).T)
 
-    return ours, bare
-
-
-def boilerplate(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> tuple[Work, Work]:
-    """Take out lines that stand in many documents."""
-
-    def bare() -> None:
-        counts: Counter[str] = Counter()
-        for part in texts:
-            for text in part:
-                counts.update({line.strip() for line in text.split("\n")})
-        most = SHARE * sum(map(len, texts))
-        frequent = {line for line, number in counts.items() if number > most}
-        for part in texts:
-            for text in part:
-                "\n".join(line for line in text.split("\n") if line.strip() not in frequent)
-
-    def ours() -> None:
-        lines = (
-            for_counting(with_digests(batch, keys_of(digested))) for batch, digested in zip(batches, known, strict=True)
-        )
-        found = count(lines, SHARE, folder)
-        for batch in batches:
-            without_boilerplate(batch["text"], found, Tally())
-
-    known = [with_digests(batch, digests_of(batch)) for batch in batches]
     return ours, bare
 
 
@@ -175,7 +144,7 @@ def near_copies(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> tu
         for part in texts:
             words = [text.split() for text in part]
             strings = [[" ".join(each[i : i + 5]) for i in range(len(each) - 4)] for each in words]
-            RMinHash.digest_matrix_from_token_sets(strings, BANDS * rows_of(0.8), SEED)
+            RMinHash.digest_matrix_from_token_sets(strings, len(BANDS) * rows_of(0.8), SEED)
 
     return lambda: [bands_of(batch["text"], 0.8) for batch in batches], bare
 
@@ -185,11 +154,10 @@ def language(name: str) -> Callable[[Path, Texts, list[pa.RecordBatch]], tuple[W
 
     def step(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> tuple[Work, Work]:
         model: Any = load(name, False)
-        asked = Identification(name, False, frozenset(["en", "eng_Latn"]), "Latn", 0.8, "document")
-        in_the_language(batches[0]["text"], asked, Tally())  # makes the tables of letters, once: 0.1 s
+        asked = Identification(name, False, frozenset(["en", "eng_Latn"]), 0.8)
         find = model._identifier.rank if name == "py3langid" else lambda text: model._model.predict(text, k=BEST)
         return (
-            lambda: [in_the_language(batch["text"], asked, Tally()) for batch in batches],
+            lambda: [other_languages(batch["text"], asked, Tally()) for batch in batches],
             lambda: [[find(text[:5000].replace("\n", " ")) for text in part] for part in texts],
         )
 
@@ -201,7 +169,7 @@ def test_sentences(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) ->
     draw = random.Random(0)
     vocabulary = sorted({word for part in texts[:20] for text in part for word in text.split()})
     items = [" ".join(draw.choices(vocabulary, k=draw.choice((8, 13, 16)))) for _ in range(ITEMS)]
-    asked = Decontamination(sought([[item] for item in items]), ["test"], np.array([ITEMS]))
+    asked = Decontamination(sought([[item] for item in items]), ["test"], [ITEMS])
 
     def grams(text: str) -> Iterable[str]:
         words = re.findall(r"\w+", text.lower())
@@ -213,7 +181,7 @@ def test_sentences(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) ->
             for text in part:
                 known.isdisjoint(grams(text))
 
-    return lambda: [without_items(batch, asked, Tally()) for batch in batches], bare
+    return lambda: [[asked.found_in(text) for text in part] for part in texts], bare
 
 
 def seconds(work: Work) -> float:
@@ -235,7 +203,6 @@ CASES = {
         "`re`, `unicodedata`",
     ),
     **{f"`cleaners: {kind}`": (cleaning(cleaners=kind), "the same patterns, by `re`") for kind in KINDS},
-    "`boilerplate`": (boilerplate, "`Counter` and a set of lines"),
     "`language_filter`: py3langid": (language("py3langid"), "`py3langid`"),
     "`language_filter`: a tiny model": (language(TINY), "`fasttext`"),
     "`decontaminate`, 67,000 sentences": (test_sentences, "a set of 13 words in a row"),

@@ -1,83 +1,25 @@
-"""Measure which near copies are found, and the memory and time for many documents.
+"""Measure which near copies are found.
 
-    python benchmarks/near_copies.py memory FOLDER [DOCUMENTS ...]
-    python benchmarks/near_copies.py copies FOLDER [DOCUMENTS]
-    python benchmarks/near_copies.py recall
+    python benchmarks/near_copies.py
 
-`memory` looks for near copies among documents of 20 words, of which one in ten is like the one before it. It prints the
-peak of anonymous memory and the size of the temporary files in FOLDER. `copies` does it with copies of one page, each
-with another number.
-
-`recall` plants a copy of each of 1,000 texts, and compares what is found with the exact Jaccard index. Then it counts
-how many of 300 planted copies are found among 300 pages that share a part of their text.
+This plants a copy of each of 1,000 texts, and compares what is found with the exact Jaccard index. Then it counts how
+many of 300 planted copies are found among 300 pages that share a part of their text.
 """
 
-import argparse
-import contextlib
 import itertools
-import multiprocessing
 import random
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+import tempfile
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
-from babelmill.corpus.near_copies import NearCopies, bands_of
-
-ROWS = 8192
-WORDS = pa.array([f"word{i}" for i in range(1000)])
-
-
-def watched(work, *arguments) -> None:
-    """Run `work`, and print its peak of anonymous memory and its CPU time."""
-    peak = [0]
-
-    def watch() -> None:
-        while True:
-            peak[0] = max(peak[0], int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]))
-            time.sleep(0.05)
-
-    threading.Thread(target=watch, daemon=True).start()
-    began = time.process_time()
-    found, disk = work(*arguments)
-    print(f"{found} | {peak[0] / 1e6:.2f} | {disk / 1e9:.2f} | {time.process_time() - began:.0f} |", flush=True)
-
-
-def short_documents(count: int) -> Iterator[pa.StringArray]:
-    """Yield documents of 20 words. One in ten is the document before it with another last word."""
-    generator = np.random.default_rng(0)
-    for start in range(0, count, ROWS):
-        rows = min(ROWS, count - start)
-        words = generator.integers(0, len(WORDS), (rows, 20))
-        words[9::10, :-1] = words[8::10, :-1][: len(words[9::10])]
-        ends = pa.array(np.arange(0, words.size + 1, 20, dtype=np.int32))
-        yield pc.binary_join(pa.ListArray.from_arrays(ends, WORDS.take(pa.array(words.ravel()))), " ")
-
-
-def copies_of_one_page(count: int) -> Iterator[pa.StringArray]:
-    """Yield copies of one page, each with another number."""
-    page = " ".join(WORDS[:150].to_pylist())
-    for start in range(0, count, ROWS):
-        yield pa.array([f"{page} {number}" for number in range(start, min(count, start + ROWS))])
-
-
-def near_copies(of: Callable[[int], Iterator[pa.StringArray]], count: int, folder: Path) -> tuple[str, int]:
-    """Look for near copies. Return how many were found, for the table, and the bytes of the temporary files."""
-    with contextlib.ExitStack() as files:
-        near = NearCopies(0.8, folder, files)
-        for text in of(count):
-            near.add(bands_of(text, 0.8))
-        disk = sum(part.tell() for part in near._parts)
-        near.group()
-        disk += sum(each.tell() for each in near._ranges) + near._members.nbytes
-        found = sum(len(near.judge(text, np.zeros(len(text)))) for text in of(count))
-    return f"| {count:.0e} | {found:,}", disk + near._end
+from babelmill.config.resolve import Configuration
+from babelmill.corpus.cleaning import Steps, prepared
+from babelmill.corpus.near_copies import near_copies
+from babelmill.corpus.record_batches import batch_of
+from babelmill.corpus.spool import RowGroups, Spool
 
 
 def planted(similar: float, pairs: int = 1000) -> tuple[list[str], list[float]]:
@@ -95,12 +37,14 @@ def planted(similar: float, pairs: int = 1000) -> tuple[list[str], list[float]]:
 
 def found_among(texts: list[str], threshold: float) -> set[int]:
     """Return the indices of the near copies."""
-    text = pa.array(texts)
-    with contextlib.ExitStack() as files:
-        near = NearCopies(threshold, None, files)
-        near.add(bands_of(text, threshold))
-        near.group()
-        return set(near.judge(text, np.zeros(len(text))))
+    corpus = Configuration([("benchmark", {"corpus": {"near_duplicates": threshold}})]).corpus("eng").corpus
+    batch, _ = prepared(batch_of({"text": texts}), Steps(corpus))
+    among = np.ones(len(texts), bool)
+    with tempfile.NamedTemporaryFile() as file:
+        with RowGroups(file.name, batch.schema, "lz4") as rows:
+            rows.write(batch, batch.nbytes)
+        found = near_copies(Spool(file.name), among, np.zeros(len(texts)), threshold, None)
+        return {row for row, _, _ in found}
 
 
 def recall_of_planted() -> None:
@@ -141,28 +85,11 @@ def similarity(one: list[str], other: list[str]) -> float:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["memory", "copies", "recall"])
-    parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument("documents", type=float, nargs="*", default=[1e6])
-    args = parser.parse_args()
-    if args.what == "recall":
-        recall_of_planted()
-        print("\n| similarity of the pages | copies found |\n|---|---|", flush=True)
-        for alike in (0.0, 0.5, 0.6, 0.7, 0.74, 0.78):
-            recall(alike)
-        return
-    print(
-        "| documents | near copies | GB of memory | GB on disk | CPU seconds |\n|---|---|---|---|---|",
-        flush=True,
-    )
-    for count in args.documents:
-        of = short_documents if args.what == "memory" else copies_of_one_page
-        arguments = (near_copies, of, int(count), args.folder)
-        process = multiprocessing.get_context("spawn").Process(target=watched, args=arguments)
-        process.start()
-        process.join()
+    """Print both tables."""
+    recall_of_planted()
+    print("\n| similarity of the pages | copies found |\n|---|---|", flush=True)
+    for alike in (0.0, 0.5, 0.6, 0.7, 0.74, 0.78):
+        recall(alike)
 
 
 if __name__ == "__main__":

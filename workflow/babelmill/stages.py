@@ -288,6 +288,7 @@ class CorpusStage(Stage):
 
     stage = "corpus"
     of = "language"
+    version = 2
 
     corpus: schema.Corpus
     sources: dict[str, Any]  # the local text
