@@ -94,7 +94,11 @@ def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
     [
         ("a.txt", b"bad \xff", r"a\.txt: line 1: not UTF-8: byte 0xff"),
         ("a.txt.gz", gzip.compress(b"text" * 1000, mtime=0)[:-5], r"a\.txt\.gz: damaged, .* Truncated"),
-        ("a.jsonl.zst", pa.Codec("zstd").compress(b"text" * 1000, asbytes=True)[:-5], r"a\.jsonl\.zst: damaged, .* Truncated"),
+        (
+            "a.jsonl.zst",
+            pa.Codec("zstd").compress(b"text" * 1000, asbytes=True)[:-5],
+            r"a\.jsonl\.zst: damaged, .* Truncated",
+        ),
         ("a.csv", b"body\nx\n", r"a\.csv: no column 'text'; there are 'body'; set corpus\.text_column"),
         ("a.txt", b" \n", r"the corpus of eng is empty: 1 document in a\.\*; dropped: 1 empty"),
         ("a.jsonl", b"", r"the corpus of eng is empty: 0 documents in a\.\*; dropped: none"),

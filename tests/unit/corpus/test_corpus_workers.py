@@ -240,5 +240,3 @@ def test_a_killed_process_ends_all(folder, victim):
     assert process.returncode != 0
     assert ("a worker process was killed" in messages) == (victim == "worker")
     assert "Traceback" not in messages
-
-

@@ -80,7 +80,9 @@ def test_batches_stay_small(tmp_path):
 def test_bad_rows_and_files_are_counted_or_refused(tmp_path):
     good, bad, none = (tmp_path / name for name in ("a.jsonl", "b.jsonl.gz", "c.txt"))
     good.write_bytes(encode(TEXTS, ".jsonl") + b'{"text": "\xff"}\nno JSON\n')
-    bad.write_bytes(compress(encode([f"document number {i} of {i * i}" for i in range(200_000)], ".jsonl"), ".gz")[:-99])
+    bad.write_bytes(
+        compress(encode([f"document number {i} of {i * i}" for i in range(200_000)], ".jsonl"), ".gz")[:-99]
+    )
     none.write_bytes(b"%PDF-1.7")
     batches, tally = batches_of(good, bad, none, on_error="skip", document="line")
     assert tally.dropped == {"undecodable": 1, "malformed": 1} and sum(map(len, batches)) > 100_000

@@ -182,7 +182,11 @@ def test_bytes_that_are_not_in_the_encoding_are_named_or_skipped(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"fine\nbad \xff line\nfine too\n")
     refused(path, "line 2: not UTF-8: byte 0xff", document="file")
-    refused(path, r"line 2: not UTF-8: byte 0xff \(corpus\.encoding: latin-1 or cp1252", document="line")
+    refused(
+        path,
+        r"line 2: not UTF-8: byte 0xff \(corpus.encoding: latin-1 or cp1252, if it is one of these\)$",
+        document="line",
+    )
     assert skipped(path, document="line") == (["fine", "fine too"], ["undecodable line 2"])
     assert skipped(path, document="paragraph") == ([], ["undecodable line 2"])
     path.write_bytes(b"a line of 20 bytes.\n" * 200_000 + b"\xff\n")
@@ -192,9 +196,9 @@ def test_bytes_that_are_not_in_the_encoding_are_named_or_skipped(tmp_path):
     assert skipped(path) == (["fine", "fine too"], ["undecodable line 2", "undecodable line 3"])
     path = tmp_path / "a.csv"
     path.write_bytes(b'id,text\n1,fine\n2,"a record of\ntwo \xff lines"\n3,fine too\n')
-    assert skipped(path) == (["fine", "fine too"], ["undecodable line 3"])
+    assert skipped(path) == (["fine", "fine too"], ["undecodable line 4"])
     path.write_bytes(b"text,b\xe9\na,b\n")
-    refused(path, "line 1: not UTF-8: byte 0xe9, in the heading")
+    refused(path, "line 1: not UTF-8: byte 0xe9")
 
 
 KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()]
