@@ -135,8 +135,6 @@ def test_a_category_that_does_not_exist_is_named(caplog):
         build(files=["a.jsonl"], categories=["books", "-paddings*"])
 
 
-@pytest.mark.parametrize("block", [1, 3, 1 << 16])
-def test_the_first_difference_is_found_in_any_block(monkeypatch, block):
-    monkeypatch.setattr("babelmill.corpus.examples.BLOCK", block)
+def test_the_first_difference_is_found():
     pairs = [("", "a"), ("xbc", "abc"), ("abcde", "abxde"), ("abcdefg", "abcdefx"), ("abcd", "ab"), ("abc", "abc")]
     assert [first_difference(*pair) for pair in pairs] == [0, 0, 2, 6, 2, 3]

@@ -17,7 +17,7 @@ from babelmill.config import schema
 from babelmill.corpus.budget import Budget
 from babelmill.corpus.near_copies import ASIDE, HELD_OUT, TRAINING, near_copies
 from babelmill.corpus.spool import Spool
-from babelmill.corpus.tally import Reason, Tally
+from babelmill.corpus.tally import Tally
 
 
 def is_validation(side: np.ndarray, share: float) -> np.ndarray:
@@ -101,7 +101,7 @@ class Choice:
         self.validation &= self._stays
         self.train = self._stays & ~self.validation
 
-    def _drop(self, rows: np.ndarray, reason: Reason) -> None:
+    def _drop(self, rows: np.ndarray, reason: str) -> None:
         self._stays[rows] = False
         if len(rows):
             self._tally.dropped[reason] += len(rows)
@@ -112,7 +112,7 @@ class Choice:
         marks[:held] = HELD_OUT
         with contextlib.closing(near_copies(spool, self._stays, marks, threshold, scratch)) as copies:
             for row, text, copy in copies:
-                reason: Reason = "near_validation" if copy.mark == HELD_OUT else "near_duplicate"
+                reason = "near_validation" if copy.mark == HELD_OUT else "near_duplicate"
                 self._drop(np.array([row]), reason)
                 self._tally.across_splits += int(reason == "near_duplicate" and copy.mark != marks[row])
                 self._tally.examples.add(reason, text, note=f"{copy.similarity:.2f} of: {copy.beginning}")

@@ -104,7 +104,7 @@ def kind_of(category: str | None) -> str:
     return next((kind for pattern, kind in CATEGORIES.items() if fnmatchcase(category or "", pattern)), "")
 
 
-def steps_of(cleaners: str, categories: Iterable[str | None]) -> list[tuple[str, ...]]:
-    """Return the names of the steps for each document, given its category. `cleaners` is `corpus.cleaners`."""
+def steps_of(cleaners: str, categories: Iterable[str | None]) -> list[list[tuple[str, Callable[[str], str]]]]:
+    """Return the steps for each document, by name, given its category. `cleaners` is `corpus.cleaners`."""
     kinds = [kind_of(category) if cleaners == "by_category" else cleaners for category in categories]
-    return [KINDS.get(kind, ()) for kind in kinds]
+    return [[(step, STEPS[step]) for step in KINDS.get(kind, ())] for kind in kinds]

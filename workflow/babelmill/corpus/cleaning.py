@@ -22,16 +22,15 @@ import pyarrow.compute as pc
 
 from babelmill.config import schema
 from babelmill.corpus.budget import Budget
-from babelmill.corpus.cleaners import STEPS, steps_of
+from babelmill.corpus.cleaners import steps_of
 from babelmill.corpus.decontamination import Decontamination
 from babelmill.corpus.identification import Identification, other_languages
 from babelmill.corpus.near_copies import BANDS, bands_of, compared
 from babelmill.corpus.record_batches import LABELS, PROMPT, keys_of, sides_of, sizes_of, texts_of
-from babelmill.corpus.tally import Reason, Tally
+from babelmill.corpus.tally import Tally
 from babelmill.suites.sought import whole_texts
 from babelmill.tokens.clean_text import CONTROL
 
-NOT_ASCII_CONTROL = bytes(byte for byte in range(256) if not re.match(CONTROL, chr(byte)) or byte > 127)
 SUSPICIOUS = {"nul_characters": "\0", "byte_order_marks": "\ufeff"}
 # What ftfy would also change, although nothing is broken there. (Normalisation and control characters have own keys.)
 REPAIR: dict[str, Any] = {
@@ -42,7 +41,6 @@ REPAIR: dict[str, Any] = {
     "remove_control_chars": False,
     "normalization": None,
 }
-LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,12 +89,12 @@ def clean(
             batch, np.array([is_used(each, corpus.categories) for each in found], bool), "other_category", tally
         )
     batch = keep(batch, pc.is_valid(batch["text"]), "empty", tally)
+    of_all, of_category = steps_of_all(corpus), steps_of(corpus.cleaners, batch["category"].to_pylist())
     for name, found in texts_of(batch).items():
-        text = _cleaned(found if name == "text" else pc.fill_null(found, ""), corpus, tally)
-        if text is not found:
-            batch = with_text(batch, text, name)
-    if corpus.cleaners != "none":
-        batch = with_text(batch, _clean_by_category(batch, corpus.cleaners, tally))
+        steps = [[*of_all, *own] if name == "text" else of_all for own in of_category]
+        if name != "text" or any(steps):
+            texts = [_cleaned(text or "", its, tally) for text, its in zip(found.to_pylist(), steps, strict=True)]
+            batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(texts, pa.string()))
     if identification is not None:
         notes = other_languages(batch["text"], identification, tally)
         batch = keep(batch, np.array([not note for note in notes], bool), "other_language", tally, notes)
@@ -132,11 +130,6 @@ def is_used(category: str | None, names: list[str]) -> bool:
     return not any(is_of(category, name) for name in left_out) and (not selected or category in selected)
 
 
-def with_text(batch: pa.RecordBatch, text: pa.StringArray, name: str = "text") -> pa.RecordBatch:
-    """Return a batch with another column of text."""
-    return batch.set_column(batch.schema.get_field_index(name), name, text)
-
-
 def count_suspicious(batch: pa.RecordBatch, tally: Tally) -> None:
     """Count the documents of a batch that contain characters which nobody sees, and which stay."""
     for kind, character in SUSPICIOUS.items():
@@ -145,18 +138,28 @@ def count_suspicious(batch: pa.RecordBatch, tally: Tally) -> None:
             tally.contains[kind] += count
 
 
-def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.StringArray:
-    """Return the texts cleaned as the section `corpus` says, or `text` itself if nothing changes."""
-    if corpus.repair == "ftfy":
-        text = _changed(text, pa.array(map(repaired, text.to_pylist()), pa.string()), "repair", tally, examples=True)
-    if corpus.control_characters == "remove" and may_have_control_characters(text):
-        text = _changed(text, pc.replace_substring_regex(text, CONTROL, ""), "control_characters", tally)
-    if corpus.normalization != "none" and not pc.all(pc.string_is_ascii(text)).as_py():
-        # Python's function returns normal text at once: three times faster than pc.utf8_normalize.
-        texts = text.to_pylist()
-        normal = [unicodedata.normalize(corpus.normalization, document) for document in texts]
-        if normal != texts:
-            text = _changed(text, pa.array(normal, pa.string()), "normalized", tally)
+Step = tuple[str, Callable[[str], str]]  # its kind (`tally.CHANGED`), and what it makes of a text
+
+
+def steps_of_all(corpus: schema.Corpus) -> list[Step]:
+    """Return what is done with each text, whatever its category."""
+    found: list[Step] = [("repair", repaired)] if corpus.repair == "ftfy" else []
+    if corpus.control_characters == "remove":
+        found.append(("control_characters", functools.partial(re.compile(CONTROL).sub, "")))
+    if corpus.normalization != "none":
+        found.append(("normalized", functools.partial(unicodedata.normalize, corpus.normalization)))
+    return found
+
+
+def _cleaned(text: str, steps: Sequence[Step], tally: Tally) -> str:
+    """Return a text after all steps, and count those that change it."""
+    for kind, step in steps:
+        after = step(text)
+        if after != text:
+            tally.changed[kind] += 1
+            if kind not in ("control_characters", "normalized"):
+                tally.examples.change(kind, text, after)
+        text = after
     return text
 
 
@@ -181,20 +184,6 @@ def _repair() -> Callable[[str], str]:
     return functools.partial(ftfy.fix_text, config=ftfy.TextFixerConfig(**REPAIR, explain=False))
 
 
-def _clean_by_category(batch: pa.RecordBatch, cleaners: str, tally: Tally) -> pa.StringArray:
-    """Return the texts after the cleaners of their categories."""
-    cleaned = []
-    for text, steps in zip(batch["text"].to_pylist(), steps_of(cleaners, batch["category"].to_pylist()), strict=True):
-        for step in steps:
-            after = STEPS[step](text)
-            if after != text:
-                tally.changed[step] += 1
-                tally.examples.change(step, text, after)
-            text = after
-        cleaned.append(text)
-    return pa.array(cleaned, pa.string())
-
-
 def _held_items(batch: pa.RecordBatch, asked: Decontamination, tally: Tally) -> list[str]:
     """Return what each document holds of test items: the suites and the words; "" if nothing."""
     notes: list[str] = []
@@ -206,22 +195,10 @@ def _held_items(batch: pa.RecordBatch, asked: Decontamination, tally: Tally) -> 
     return notes
 
 
-def raw_of(text: pa.StringArray) -> bytes:
-    """Return the bytes of texts one after another. For a slice they are also those of its neighbours."""
-    _, _, data = text.buffers()
-    return bytes(data) if data is not None else b""
-
-
-def may_have_control_characters(text: pa.StringArray) -> bool:
-    """Return False if no text has a control character. (This is four times as fast as a regular expression.)"""
-    raw = raw_of(text)
-    return bool(raw.translate(None, NOT_ASCII_CONTROL)) or LATIN_1_CONTROL.search(raw) is not None
-
-
 def keep(
     batch: pa.RecordBatch,
     mask: pa.BooleanArray | np.ndarray,
-    reason: Reason,
+    reason: str,
     tally: Tally,
     notes: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
@@ -238,18 +215,3 @@ def keep(
         for row in np.flatnonzero(~pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist():
             tally.examples.add(reason, batch["text"][row].as_py() or "", note=notes[row])
     return batch.filter(mask)
-
-
-def _changed(
-    before: pa.StringArray, after: pa.StringArray, kind: str, tally: Tally, examples: bool = False
-) -> pa.StringArray:
-    """Count the documents that changed. Return `after`, or `before` itself if none changed."""
-    differs = pc.not_equal(before, after)
-    changed = pc.sum(differs).as_py() or 0
-    if not changed:
-        return before
-    tally.changed[kind] += changed
-    if examples:
-        for old, new in zip(before.filter(differs).to_pylist(), after.filter(differs).to_pylist(), strict=True):
-            tally.examples.change(kind, old, new)
-    return after

@@ -1,7 +1,7 @@
 """Keep some examples of what each step of the corpus stage changed or dropped, for a person to judge the step by.
 
 The examples of a step are those with the smallest digests of their texts. So they are a fair sample of the whole
-corpus, and the same for any number of processes and any order of files. A step may give some of them more weight.
+corpus, and the same for any number of processes and any order of files.
 """
 
 import dataclasses
@@ -11,7 +11,6 @@ from typing import Any
 
 MOST = 50  # examples of a step
 LONGEST = 200  # characters of an example
-BLOCK = 1 << 16  # characters that are compared at once
 
 
 @dataclasses.dataclass
@@ -20,9 +19,9 @@ class Examples:
 
     _steps: dict[str, dict[bytes, dict[str, Any]]] = dataclasses.field(default_factory=dict)
 
-    def add(self, step: str, text: str, weight: int = 0, **facts: Any) -> None:
-        """Add a text that a step dropped or changed, with what the manifest says of it. Greater weights come first."""
-        key = (2**63 - weight).to_bytes(8, "big") + blake2b(text.encode(), digest_size=8).digest()
+    def add(self, step: str, text: str, **facts: Any) -> None:
+        """Add a text that a step dropped or changed, with what the manifest says of it."""
+        key = blake2b(text.encode(), digest_size=8).digest()
         found = self._steps.setdefault(step, {})
         if len(found) < 2 * MOST or key < max(found):
             self._add(found, {key: {"text": text[:LONGEST], **facts}})
@@ -55,10 +54,7 @@ class Examples:
 
 def first_difference(before: str, after: str) -> int:
     """Return the index of the first character that differs; the length of the shorter text if none does."""
-    start = 0
-    while before[start : start + BLOCK] == after[start : start + BLOCK] and start < len(before):
-        start += BLOCK
-    end = min(start + BLOCK, len(before), len(after))
+    start, end = 0, min(len(before), len(after))
     while start < end:
         middle = (start + end + 1) // 2
         if before[start:middle] == after[start:middle]:

@@ -53,10 +53,10 @@ class Reading:
             found.append(Asked(corpus.context_column, "corpus.context_column", "value"))
         return found + [Asked(name, "metadata", "anything", optional=True) for name in METADATA]
 
-    def columns(self, path: Path, found: Sequence[tuple[int, Sequence[Any]]]) -> dict[str, list[Any]]:
+    def columns(self, path: Path, found: Sequence[tuple[int, Sequence[Any]]]) -> dict[str, Sequence[Any]]:
         """Return rows of a file, each with its number and its cells, as the columns of documents."""
         cells = iter(zip(*(each for _, each in found), strict=True))
-        columns: dict[str, Any] = {"text": next(cells)}
+        columns: dict[str, Sequence[Any]] = {"text": next(cells)}
         if self.corpus.prompt_column is not None:
             columns[PROMPT] = next(cells)
         if self.corpus.label_columns:

@@ -20,24 +20,8 @@ from babelmill.tables.text import BadRow
 log = logging.getLogger(__name__)
 SHOWN = 5  # warnings per kind and file that are logged
 
-Reason = Literal[
-    "undecodable",
-    "malformed",
-    "empty",
-    "short",
-    "other_category",
-    "other_language",
-    "over_budget",
-    "duplicate",
-    "in_validation",
-    "near_duplicate",
-    "near_validation",
-    "test_text",
-]
-
-
 # Why documents are dropped or changed, with the key that does it; what a text may contain, with what to do.
-DROPPED: dict[Reason, str] = {
+DROPPED = {
     "duplicate": "with the same text as an earlier one (corpus.deduplicate)",
     "short": "too short (corpus.min_characters, corpus.min_words)",
     "empty": "without text",
@@ -84,7 +68,7 @@ class Tally:
     # `stop` raises a UserError for input that cannot be read; `skip` only counts it
     on_error: Literal["stop", "skip"] = "stop"
     read: int = 0  # number of documents read
-    dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)  # {reason: number of documents dropped}
+    dropped: Counter[str] = dataclasses.field(default_factory=Counter)  # {reason: number of documents dropped}
     # {kind of cleaning: number of documents changed}
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
     # {language: number of documents in it} of those that `corpus.language_filter` dropped
@@ -118,7 +102,7 @@ class Tally:
         self.categories |= part.categories
 
     def bad(self, problem: BadRow, whole: bool) -> None:
-        """Report a row, or the rest of a file (`whole`: all of it), that cannot be read: raise an error, or count it."""
+        """Report a row, or the rest of a file (`whole`: all of it), that cannot be read: raise it, or count it."""
         if self.on_error == "stop":
             raise UserError(f"{problem}; correct it, or set corpus.on_error: skip to skip it") from None
         if problem.reason != "damaged":
