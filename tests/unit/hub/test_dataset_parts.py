@@ -267,6 +267,8 @@ def chosen(tmp_path, card: str, names: list[str], **part) -> tuple[list[str], li
 def test_the_only_configuration_is_what_is_declared(tmp_path):
     card = "- config_name: default\n  data_files: [{split: train, path: good/*}, {split: test, path: heldout/*}]\n"
     assert chosen(tmp_path, card, ["good/a.csv", "heldout/b.csv"]) == (["good/a.csv"], [])
+    card = "- config_name: default\n  data_dir: null\n"
+    assert chosen(tmp_path, card, ["en/a.csv", "de/b.csv"]) == (["de/b.csv", "en/a.csv"], [])
     card = "- config_name: default\n  data_dir: en\n"
     assert chosen(tmp_path, card, ["en/a.csv", "de/b.csv"]) == (["en/a.csv"], [])
 

@@ -10,11 +10,9 @@ import yaml
 
 from babelmill import cli
 from babelmill.config import loading
-from babelmill.config.schema import Corpus
 from babelmill.corpus.record_batches import batch_of
 from babelmill.graph import Graph
 from babelmill.survey import sample
-from babelmill.survey.page import too_few
 from helpers.browser import Browser
 from helpers.stages import run_stage
 
@@ -156,11 +154,6 @@ def test_text_that_comes_with_python(capsys):
     configured(builtin="python-docs")
     assert " documents in 1 file, " in look(capsys)[0]
     assert "<th>corpus.builtin</th>" in PAGE.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(("documents", "share", "said"), [(200, 0.01, True), (400, 0.01, False), (9, 0.0, False)])
-def test_too_few_documents_to_set_any_aside(documents, share, said):
-    assert bool(too_few(Corpus.model_construct(None, validation_share=share), documents)) is said
 
 
 def test_text_that_cannot_be_read_is_one_line_and_an_earlier_page_stays(capsys):

@@ -77,7 +77,7 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
             remedy = "check the network, or set HF_HUB_OFFLINE=1 to use the Hugging Face cache"
             return f"{where} cannot be reached: {one_line(error)}; {remedy}"
         case errors.CachedRepoTreeNotFoundError() if not constants.is_offline_mode():
-            return f"the list of files of {where} cannot be written to {cache}"
+            return f"the list of files of {where} is not in {cache}: is there a network, and space?"
         case (
             errors.OfflineModeIsEnabled()
             | errors.LocalEntryNotFoundError()

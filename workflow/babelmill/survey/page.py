@@ -8,7 +8,6 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from babelmill import __version__
-from babelmill.config.schema import Corpus
 from babelmill.core.escape import line
 from babelmill.core.words import plural
 from babelmill.reporting.page import environment
@@ -18,7 +17,6 @@ TEMPLATE = Path(__file__).with_name("page.html")
 EXCERPT = 400  # characters of a document that is shown
 MOST_LINES = 100  # lines of a table
 MOSTLY = 0.9  # share of the documents that are expected to be in the language
-FEW = 3  # documents for validation; if fewer are expected, there may be none
 
 
 def summary(documents: pd.DataFrame, read: Counter[str], name: str, tag: str | None) -> list[str]:
@@ -40,17 +38,6 @@ def summary(documents: pd.DataFrame, read: Counter[str], name: str, tag: str | N
         if share > 0.5:
             lines.append(f"a line stands in {share:.0%} of the documents: {line(text, 80)}")
     return lines
-
-
-def too_few(corpus: Corpus, documents: int) -> list[str]:
-    """Return a line that says what to set if no document may be set aside for validation."""
-    if documents * corpus.validation_share >= FEW or not corpus.validation_share:
-        return []
-    return [
-        f"too few documents to set any aside: corpus.validation_share = {corpus.validation_share:g} of"
-        f" {plural(documents, 'document')}; set corpus.document: 300 words (or paragraph, or line), a larger"
-        " corpus.validation_share, or corpus.validation_files"
-    ]
 
 
 def page(title: str, of: str, lines: list[str], documents: pd.DataFrame) -> str:
