@@ -92,10 +92,8 @@ class ShardFile:
         return place < self.responses[np.searchsorted(self.offsets, place, side="right") - 1]
 
     def read_through(self) -> None:
-        """Read the file, so that the system has it in its memory as far as there is room."""
-        with open(self.path, "rb", buffering=0) as file:
-            while file.read(1 << 24):
-                pass
+        """Read all tokens from the disk into the system's memory, as far as there is room. Other threads continue."""
+        self.tokens.max(initial=0)
 
 
 class ShardWriter:
