@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from babelmill.core import bars
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.runtime import followers, run_lock, slurm
+from babelmill.runtime import run_lock, slurm
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.progress import Progress
 from babelmill.runtime.record import Record
@@ -424,16 +424,38 @@ def test_a_full_disk_while_the_record_is_written(tmp_path):
         record.append({"step": 1})
 
 
-IDENTITY = {"settings": {"train": {"seed": 1}}}
+KEY = "0" * 40
+MIRROR = """
+import json, pathlib, sys, time
+from babelmill.core.stage_entry import configure_logging
+from babelmill.runtime import followers
+configure_logging(None)
+folder, followers.PATIENCE, followers.END = pathlib.Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+with followers.mirror("eng", folder), open(folder / "metrics.jsonl", "a") as file:
+    file.write(json.dumps({"step": 1, "kind": "train", "loss": 2.0, "languages": {"eng": {"loss": 2.0}}}) + "\\n")
+print(time.time())
+"""
 
 
-def mirror(folder, monkeypatch, patience: float, identity: dict | None = IDENTITY):
-    """Mirror a record that is empty at first, and wait so many seconds for the mirror's end; None: no file has that."""
-    monkeypatch.setattr(followers, "PATIENCE", patience)
+@pytest.fixture
+def mirror(tmp_path):
+    """A function that mirrors a run of one step in a process of its own.
+
+    It returns its messages, and how long it lived after the run's end.
+    """
+    folder = tmp_path / "0123456789abcdef"
+    folder.mkdir()
     (folder / "metrics.jsonl").touch()
-    if identity:
-        (folder / "identity.json").write_text(json.dumps(identity))
-    return followers.mirror("eng", folder)
+    write_json(folder / "identity.json", {"settings": {"train": {"seed": 1}}})
+
+    def run(patience: float = 120, end: float = 240, **variables: str) -> tuple[str, float]:  # importing W&B takes long
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")} | variables
+        command = [sys.executable, "-c", MIRROR, folder, str(patience), str(end)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        return done.stderr, time.time() - float(done.stdout)
+
+    run.folder = folder
+    return run
 
 
 @pytest.fixture
@@ -445,47 +467,28 @@ def silent_server():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("server", ["refuses", "is silent"])
-def test_where_the_server_does_not_answer_metrics_are_recorded_offline(
-    tmp_path, monkeypatch, caplog, silent_server, server
-):
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9" if server == "refuses" else silent_server)
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    monkeypatch.setenv("WANDB_NAME", "a name of one's own")
-    folder = tmp_path / "0123456789abcdef"
-    folder.mkdir()
-    # On a busy machine importing W&B alone may take long.
-    with mirror(folder, monkeypatch, patience=120), open(folder / "metrics.jsonl", "a") as file:
-        file.write(json.dumps({"step": 1, "kind": "train", "loss": 2.0, "languages": {"eng": {"loss": 2.0}}}) + "\n")
-    assert f"see WANDB_API_KEY and the network; recording in {folder}" in caplog.text
+def test_where_the_server_does_not_answer_metrics_are_recorded_offline(mirror, silent_server, server):
+    url, folder = "http://127.0.0.1:9" if server == "refuses" else silent_server, mirror.folder
+    output, _ = mirror(WANDB_BASE_URL=url, WANDB_API_KEY=KEY, WANDB_NAME="a name of one's own")
+    assert f"see WANDB_API_KEY and the network; recording in {folder}" in output and len(output.splitlines()) == 1
     (recorded,) = folder.glob("wandb/offline-run-*-eng-0123456789abcdef/*.wandb")
     assert b"train/languages/eng/loss" in recorded.read_bytes() and b"a name of one's own" in recorded.read_bytes()
     files = [path for path in (folder / "wandb").rglob("*") if path.is_file()]
-    assert not any(b"0" * 40 in path.read_bytes() for path in files)
+    assert not any(KEY.encode() in path.read_bytes() for path in files)
 
 
-def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
-    with mirror(tmp_path, monkeypatch, patience=120, identity=None):
-        pass
-    assert "W&B: turned off for the rest of this run: [Errno 2] No such file" in caplog.text
+def test_where_it_cannot_begin_a_line_says_why(mirror):
+    (mirror.folder / "identity.json").unlink()
+    assert "W&B: turned off for the rest of this run: [Errno 2] No such file" in mirror()[0]
 
 
-def test_nothing_is_imported_from_the_working_folder_or_another_projects_path(folder, monkeypatch, caplog):
-    """W&B's process, like all others of this package, ignores both. Nor is it a warning that the user is offline."""
-    (folder / "wandb.py").write_text("raise ImportError('not the library')")
-    (folder / "select.py").write_text("raise ImportError('not the library')")
-    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    with mirror(folder, monkeypatch, patience=120):
-        pass
-    assert len(list(folder.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
+def test_it_is_no_warning_that_the_user_is_offline(mirror):
+    assert mirror(WANDB_MODE="offline")[0] == ""
+    assert len(list(mirror.folder.glob("wandb/offline-run-*/*.wandb"))) == 1
 
 
-def test_the_end_of_a_run_does_not_wait_for_ever(tmp_path, monkeypatch, silent_server, caplog):
-    """A server that does not answer, at a time when the run is over at once."""
-    monkeypatch.setenv("WANDB_BASE_URL", silent_server)
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    with mirror(tmp_path, monkeypatch, patience=0.1):
-        pass
-    assert "W&B did not finish" in caplog.text
-    assert not subprocess.run(["pgrep", "-f", f"followers {tmp_path}"], capture_output=True).stdout
+@pytest.mark.slow
+def test_a_run_whose_server_is_silent_ends_in_time(mirror, silent_server):
+    """Its process, too, which would wait for W&B's own."""
+    output, seconds = mirror(patience=2, end=4, WANDB_BASE_URL=silent_server, WANDB_API_KEY=KEY)
+    assert seconds < 8 and "W&B did not finish in 2 s" in output and "Traceback" not in output, output

@@ -14,6 +14,8 @@ training_history.*      lists and a picture of the losses (followers.py)
 import contextlib
 import logging
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -53,12 +55,29 @@ class RunFolder:
     As a context manager, it releases the folder at the end.
     """
 
-    def __init__(self, path: Path, identity: dict[str, Any], run: schema.Run, preset: str = ""):
-        """Describe the folder without opening it; `identity`: see `record.identity`; `preset`: the model's preset."""
+    def __init__(
+        self,
+        path: Path,
+        identity: dict[str, Any],
+        run: schema.Run,
+        preset: str = "",
+        write_history: Callable[[Path, str, bool], object] = lambda *_: None,
+    ):
+        """Describe the folder without opening it.
+
+        Args:
+            path: the folder.
+            identity: see `record.identity`.
+            run: the run's settings.
+            preset: the preset of the model, for the names of logs.
+            write_history: writes training_history.* into a run's folder, given the folder, the model's name, and
+                whether to draw the picture.
+        """
         self.path = path
         self.checkpoints = Checkpoints(self.path, run.keep)
         self.snapshots = Snapshots(self.path)
         self._identity, self._tracking, self._preset = identity, run.tracking, preset
+        self._write_history = write_history
         self._copies = Copies(run.checkpoints, self.path, run.keep) if run.checkpoints else None
         self._opened = contextlib.ExitStack()
 
@@ -96,7 +115,7 @@ class RunFolder:
             keep_log(self.path, model, self._preset, done, steps)
         self.validating(None)
         self.record = Record(self.path / "metrics.jsonl", done)
-        self.history = History(self.path, model)
+        self.history = History(partial(self._write_history, self.path, model))
         self._opened.callback(self.history.close)
         if self._tracking == "wandb" and os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
             log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
