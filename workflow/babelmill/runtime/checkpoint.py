@@ -89,11 +89,17 @@ def is_intact(data: Path) -> bool:
 
 
 class Checkpoints:
-    """The checkpoints in a run's folder; only the newest `keep` are kept."""
+    """The checkpoints in a run's folder; only the newest `keep` are kept.
+
+    Attributes:
+        folder: the run's folder.
+        after_saving: called after each save.
+    """
 
     def __init__(self, folder: Path, keep: int):
         self.folder = folder
         self._keep = keep
+        self.after_saving: Callable[[], object] = lambda: None
 
     def steps(self) -> list[int]:
         """Return the steps of the checkpoints, oldest first."""
@@ -126,6 +132,7 @@ class Checkpoints:
         for path in self.folder.glob("*step-*"):
             if path not in kept:
                 path.unlink(missing_ok=True)
+        self.after_saving()
 
     def newest(self) -> int:
         """Return the step of the newest valid checkpoint, 0 if there is none; mark damaged ones as not valid."""

@@ -26,10 +26,10 @@ from babelmill.config import schema
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.runtime import checkout
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
+from babelmill.runtime.copies import Copies
 from babelmill.runtime.followers import History, mirror
 from babelmill.runtime.progress import processors
 from babelmill.runtime.record import Record, begin_attempt, keep_log, say_edited
-from babelmill.runtime.remote.copies import Copies
 from babelmill.runtime.run_lock import Lock
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class RunFolder:
         self.snapshots = Snapshots(self.path)
         self._identity, self._tracking, self._preset = identity, run.tracking, preset
         self._write_history = write_history
-        self._copies = Copies(run.checkpoints, self.path, run.keep) if run.checkpoints else None
+        self._elsewhere, self._copies = run.checkpoints, None
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> "RunFolder":
@@ -102,8 +102,9 @@ class RunFolder:
         """
         self._lock = self._opened.enter_context(Lock(self.path))
         done = self.checkpoints.newest()
-        if self._copies:
-            done = self._opened.enter_context(self._copies).fetch(done)
+        if self._elsewhere:
+            self._copies = Copies(self._elsewhere, self.path, self.checkpoints)
+            done = self._copies.fetch(done)
         precision = self.checkpoints.began_in(done, precision)
         self._check_identity(done)
         if done:
@@ -123,6 +124,8 @@ class RunFolder:
             self._opened.enter_context(mirror(model, self.path))
         if self._copies:
             self._copies.start()
+            self._opened.callback(self._copies.close)
+            self.checkpoints.after_saving = self._copies.update
         return Done(done, self.record.validated, precision)
 
     def _check_identity(self, done: int) -> None:
@@ -153,6 +156,4 @@ class RunFolder:
             UserError: another process has taken the folder over.
         """
         self._lock.check()
-        if self._copies:
-            self._copies.check()
         self.record.sync()
