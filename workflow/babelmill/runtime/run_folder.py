@@ -1,6 +1,6 @@
 """Open the folder of a training run, results/checkpoints/{label}-{key}: it keeps what the next attempt needs.
 
-lock.json, lock.guard   the process that writes here (run_lock.py)
+lock.json               the process that writes here (run_lock.py)
 identity.json           the settings and data of the run
 attempt.json            the number of attempts (record.py)
 validating.json         how far a validation is, while there is one
@@ -100,7 +100,7 @@ class RunFolder:
             UserError: another run writes here, the attempt must not begin (see `begin_attempt`), or the place of
                 `run.checkpoints` does not answer.
         """
-        self._lock = self._opened.enter_context(Lock(self.path))
+        self._opened.enter_context(Lock(self.path))
         done = self.checkpoints.newest()
         if self._elsewhere:
             self._copies = Copies(self._elsewhere, self.path, self.checkpoints)
@@ -150,10 +150,5 @@ class RunFolder:
                 write_json(path, how_far)
 
     def check(self) -> None:
-        """Get ready to save a checkpoint or a snapshot: its lines of the record must be on disk before.
-
-        Raises:
-            UserError: another process has taken the folder over.
-        """
-        self._lock.check()
+        """Get ready to save a checkpoint or a snapshot: its lines of the record must be on disk before."""
         self.record.sync()

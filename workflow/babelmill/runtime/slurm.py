@@ -39,7 +39,6 @@ OWN_STEP = "BABELMILL_STEP"
 JOB_END, AGAIN = "BABELMILL_JOB_END", "BABELMILL_AGAIN"
 KEPT = {"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_CONF"}
 FIRST_PORT = PORTS = 15_000  # ports where the nodes of a job meet; the system itself assigns only ports from 32768 on
-COMPLETING_SECONDS = 120  # longest wait between the end of a job and the end of its processes
 REQUEUE_SECONDS = 60  # how long a job that must leave tries to put itself back into the queue
 
 
@@ -91,13 +90,6 @@ def _line_of(job: str, command: list[str]) -> str | None:
 def may_have_processes(state: str) -> bool:
     """Return whether a job in this state may have processes, also if they are suspended or just begin."""
     return state not in WITHOUT_PROCESSES
-
-
-def wait_while_completing(job: str) -> None:
-    """Wait while a job that has ended still has processes: they may be saving a checkpoint."""
-    end = time.monotonic() + COMPLETING_SECONDS
-    while ask(job, "%T") == "COMPLETING" and time.monotonic() < end:
-        time.sleep(1)
 
 
 def was_cancelled(job: str) -> bool:
