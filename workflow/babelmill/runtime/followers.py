@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ import psutil
 
 from babelmill.config.layers import flatten
 from babelmill.core.words import first_line
+from babelmill.runtime.slurm import signals
 
 log = logging.getLogger(__name__)
 PATIENCE = 10.0  # seconds to wait for W&B after the end of the training
@@ -38,6 +40,7 @@ def mirror(name: str, folder: Path) -> Iterator[None]:
     ended, given_up = threading.Event(), threading.Event()
 
     def follow() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals())  # W&B's process inherits this: they are for the training
         try:
             send(folder, ended)
         except Exception as error:
