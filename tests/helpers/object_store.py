@@ -10,19 +10,16 @@ from werkzeug.serving import make_server
 
 SECRET = "this-is-the-secret-key"
 KEYS = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
-CONDITIONS = {"If-None-Match": "HTTP_IF_NONE_MATCH", "If-Match": "HTTP_IF_MATCH"}
 
 
 class ObjectStore:
     """An S3 server with one bucket, `bucket`.
 
     Attributes:
-        ignored: a condition of writes that it ignores, as some stores do.
         answers: cleared, the server accepts connections, and does not answer.
     """
 
     def __init__(self):
-        self.ignored = ""
         self.answers = threading.Event()
         self.answers.set()
         self._app, self._port = DomainDispatcherApplication(create_backend_app), 0
@@ -30,8 +27,6 @@ class ObjectStore:
 
     def _answer(self, environ, start_response):
         self.answers.wait()
-        if self.ignored and environ["REQUEST_METHOD"] == "PUT":
-            environ = {name: value for name, value in environ.items() if name != CONDITIONS[self.ignored]}
         return self._app(environ, start_response)
 
     def start(self) -> None:

@@ -32,7 +32,7 @@ from babelmill.core.words import first_line, plural, short
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
 from babelmill.model.norbert4 import NorBERT4Shape
-from babelmill.release.card.training_history import read_record
+from babelmill.release.card import training_history
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
 from babelmill.runtime.launch import launch
@@ -121,7 +121,8 @@ def train(job: Job[TrainStage]) -> int:
     here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
     compiles = settings.model.architecture in schema.OURS and settings.train.objective != "labels"
     graphs = graphs_of(run, processes, compiles, job.threads, COMPILED)
-    with RunFolder(CHECKPOINTS / job.name, run_identity, run, looked_after.preset) as folder:
+    about_run = run_identity, run, looked_after.preset, training_history.update
+    with RunFolder(CHECKPOINTS / job.name, *about_run) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(looked_after.name, job.args.attempt, plan.steps, tokens, here))
         # `settings.raw`, which the run's identity and the manifest have, stays as asked.
@@ -302,7 +303,7 @@ def write_results(
         if len(settings.languages) > 1:
             shares = plan.mixture.shares / plan.mixture.shares.sum()
             figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
-        losses = [line["loss"] for line in read_record(folder.record.path) if line["kind"] == "validation"]
+        losses = [line["loss"] for line in training_history.read_record(folder.record.path) if line["kind"] == "validation"]
         parts = [f"{plan.steps:,} steps", f"{short(figures['tokens'])} tokens", f"{short(figures['words'])} words"]
         parts += [f"validation loss {losses[-1]:.3f}"] if losses and losses[-1] is not None else []
         parts += [f"no snapshot {escape.some(missing, 2)}"] if (missing := figures.get("missing_snapshots")) else []

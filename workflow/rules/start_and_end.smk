@@ -15,7 +15,7 @@ from babelmill.config.datasets import task_note
 from babelmill.config.few_documents import few_documents
 from babelmill.core.words import said_once
 from babelmill.graph import edits
-from babelmill.runtime.remote.places import check_package
+from babelmill.runtime.copies import check_package
 from babelmill.stages import CHECKPOINTS
 
 MUCH = 2**30  # bytes of results that nobody asks for, above which a run says so at its end

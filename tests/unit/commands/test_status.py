@@ -13,7 +13,7 @@ from babelmill.commands.progress.model_status import Status
 from babelmill.commands.status import status_table
 from babelmill.config import loading
 from babelmill.graph import Graph
-from babelmill.runtime import run_lock
+from babelmill.runtime.run_lock import Lock
 from conftest import SMALL
 from helpers.programs.prepared import Program
 
@@ -120,7 +120,7 @@ def test_it_is_readable_for_45_models(workspace):
 
     step = {"kind": "train", "step": 126_000, "loss": 3.14159, "tokens": 1.2e10, "tokens_per_second": 1_234_567.8}
     attempt = {"attempt": 12, "job": "12345678", "began_after_step": 0, "steps": 126_232, "tokens": 1.3e11}
-    lock = {"job": "12345678", "host": "gpu-a100-017", "pid": 1}
+    owner = {"job": "12345678", "host": "gpu-a100-017", "pid": 1}
     asked = graph(workspace)
     runs = {}
     for model in set(lines) - {"eng", "deu"}:
@@ -130,11 +130,14 @@ def test_it_is_readable_for_45_models(workspace):
             if result.stage.stage in ("corpus", "tokenizer", "shards"):
                 (workspace.path / result.record).parent.mkdir(parents=True)
                 (workspace.path / result.record).write_text("{}")
-        for name, values in {"metrics.jsonl": step, "attempt.json": attempt, "lock.json": lock}.items():
+        for name, values in {"metrics.jsonl": step, "attempt.json": attempt}.items():
             (run / name).write_text(json.dumps(values) + "\n")
-    gone = {"machine": run_lock.machine(), "pid": 2**22 + 1, "started": "7"}  # no process has this number
-    (runs["xho"] / "lock.json").write_text(json.dumps(lock | gone))
-    lines, rest = status(workspace, "tier1", "tier2", "tier3")
+    with contextlib.ExitStack() as locks:
+        for model, run in runs.items():
+            if model != "xho":
+                locks.enter_context(Lock(run))
+            (run / "lock.json").write_text(json.dumps(owner))
+        lines, rest = status(workspace, "tier1", "tier2", "tier3")
     assert "running" not in lines["xho"], "its process is no more"
     assert re.search(
         r"^zul +train +running +126,000/126,232 +3.142 +1,234,568 +26:33:00 +12 +12345678 on gpu-a100-017$",

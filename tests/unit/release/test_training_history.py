@@ -1,7 +1,8 @@
 """The history of a run: lists of losses and a picture, while it trains and in the folder of the model."""
 
 import json
-import os
+import time
+from functools import partial
 
 import pytest
 from PIL import Image
@@ -9,7 +10,6 @@ from PIL import Image
 from babelmill.core.files import read_json
 from babelmill.release.card import training_history
 from babelmill.release.card.training_history import history, read_record, training_curves
-from babelmill.runtime import followers
 from babelmill.runtime.followers import History
 
 KINDS = ("masked", "causal")
@@ -89,16 +89,15 @@ def test_a_run_leaves_its_history_beside_its_record(finished):
 def test_while_a_run_goes_on(finished, tmp_path, monkeypatch, record, caplog):
     """With half a line at the end of its record; both files are the same whenever they are made."""
     monkeypatch.setattr(History, "EVERY", 0.0)
-    monkeypatch.setattr(followers, "PATIENCE", 600.0)  # drawing takes long on a busy machine
     text, path = (finished.folder / "model/metrics.jsonl").read_text(), tmp_path / "metrics.jsonl"
-    os.mkfifo(path)  # who reads it waits for who writes it
-    going_on = History(tmp_path, "eng")
+    path.write_text("".join(text.splitlines(keepends=True)[:45]) + '{"step": 4')
+    going_on = History(partial(training_history.update, tmp_path, "eng"))
     going_on.update()
-    going_on.update()  # busy with the first
-    with open(path, "w") as file:
-        file.write("".join(text.splitlines(keepends=True)[:45]) + '{"step": 4')
-        (tmp_path / "whole").write_text(text)
-        os.replace(tmp_path / "whole", path)
+    while not (tmp_path / "training_history.png").exists():
+        time.sleep(0.05)
+    assert json.loads((tmp_path / "training_history.json").read_text())["step"] < record[-1]["step"]
+    path.write_text(text)
+    going_on.update()
     going_on.close()  # not before the newest is there
     assert json.loads((tmp_path / "training_history.json").read_text()) == history(record)
     assert "no training history" not in caplog.text
@@ -111,9 +110,8 @@ def test_while_a_run_goes_on(finished, tmp_path, monkeypatch, record, caplog):
         assert (again / name).read_bytes() == (tmp_path / name).read_bytes(), name
 
 
-def test_what_cannot_be_written_does_not_stop_a_run(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(followers, "PATIENCE", 600.0)
-    broken = History(tmp_path / "gone", "eng")
+def test_what_cannot_be_written_does_not_stop_a_run(tmp_path, caplog):
+    broken = History(partial(training_history.update, tmp_path / "gone", "eng"))
     broken.update()
     broken.close()
     assert "no training history: " in caplog.text and "gone" in caplog.text

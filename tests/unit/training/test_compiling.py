@@ -204,19 +204,21 @@ pool.submit(os.getpid).result(60)
 made = pool.submit(time.sleep, 1)
 os.killpg(0, signal.SIGTERM)
 print(made.result(30), stop.reason(0), config.compile_threads, os.environ[compiling.CACHE], os.environ["TRITON_CACHE_DIR"])
-os.killpg(0, signal.SIGINT)
-print(pool.submit(os.getpid).result(30) != os.getpid(), stop.reason(0))
+for number in (signal.SIGINT, signal.SIGUSR1):
+    os.killpg(0, number)
+    print(pool.submit(os.getpid).result(30) != os.getpid(), stop.reason(0))
 """
 
 
 def test_signals_do_not_end_what_compiles(tmp_path):
-    """Of the whole process group, as SLURM, torchrun and Ctrl-C send them; a training would wait for ever."""
+    """Of the whole process group, as SLURM, Grid Engine, torchrun and Ctrl-C send them; a training would wait for ever."""
     environment = {name: value for name, value in os.environ.items() if "INDUCTOR" not in name and "TRITON" not in name}
     command = [sys.executable, "-c", SIGNALLED, "2", str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, start_new_session=True)
     assert done.stdout.splitlines() == [
         f"None received {signal.SIGTERM.name} 2 {tmp_path} {tmp_path}/triton",
         f"True received {signal.SIGINT.name}",
+        f"True received {signal.SIGUSR1.name}",
     ], done.stderr
 
 

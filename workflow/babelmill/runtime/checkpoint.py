@@ -3,8 +3,8 @@
 A checkpoint is one safetensors file, `step-00000040.safetensors`. It holds the weights, their moving average and the
 optimizer state, and in its metadata all other state as JSON. So reading it cannot run code, and it does not depend on
 the number of processes. It is valid if the small file beside it, `step-00000040.json`, which is written after it, holds
-its sha256. A damaged checkpoint is skipped with a warning, and the one before it is used. An incomplete file has
-another name.
+its sha256, and if its metadata has the step of its name. A damaged checkpoint is skipped with a warning, and the one
+before it is used. An incomplete file has another name.
 
 Snapshots are weights after given numbers of words (`config/snapshots.py`). A run that continues from a checkpoint
 before a snapshot writes the same snapshot again.
@@ -89,11 +89,17 @@ def is_intact(data: Path) -> bool:
 
 
 class Checkpoints:
-    """The checkpoints in a run's folder; only the newest `keep` are kept."""
+    """The checkpoints in a run's folder; only the newest `keep` are kept.
+
+    Attributes:
+        folder: the run's folder.
+        after_saving: called after each save.
+    """
 
     def __init__(self, folder: Path, keep: int):
         self.folder = folder
         self._keep = keep
+        self.after_saving: Callable[[], object] = lambda: None
 
     def steps(self) -> list[int]:
         """Return the steps of the checkpoints, oldest first."""
@@ -115,7 +121,7 @@ class Checkpoints:
         `load`: see `write_tensors`.
         """
         data, seal = self._paths(step)
-        digest = write_tensors(data, tensors, {"format": "pt", "state": json.dumps(state)}, load)
+        digest = write_tensors(data, tensors, {"format": "pt", "step": str(step), "state": json.dumps(state)}, load)
         write_json(seal, {"sha256": digest})
         steps = self.steps()
         for old in steps[: -self._keep]:
@@ -126,15 +132,19 @@ class Checkpoints:
         for path in self.folder.glob("*step-*"):
             if path not in kept:
                 path.unlink(missing_ok=True)
+        self.after_saving()
 
     def newest(self) -> int:
         """Return the step of the newest valid checkpoint, 0 if there is none; mark damaged ones as not valid."""
         for step in reversed(self.steps()):
             data, seal = self._paths(step)
             try:
-                if is_intact(data):
+                if not is_intact(data):
+                    error = "its sha256 differs from the one in its .json file"
+                elif (saved := SavedTensors(data).metadata.get("step")) == str(step):
                     return step
-                error = "its sha256 differs from the one in its .json file"
+                else:
+                    error = f"it was saved after step {saved} under another name"
             except (UserError, OSError, KeyError) as raised:
                 error = str(raised)
             log.warning("checkpoint %s is damaged (%s); using the one before it", data, error)

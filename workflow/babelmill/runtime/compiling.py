@@ -1,8 +1,8 @@
 """Check what `torch.compile` needs on a machine, and start its worker processes so that signals do not end them.
 
-Compilation runs in worker processes. A signal to the whole process group (from Ctrl-C, SLURM or torchrun) would end
-them, and the training would wait for their kernels forever. So the workers are started with these signals blocked. They
-end together with the process that started them.
+Compilation runs in worker processes. A signal to the whole process group (from Ctrl-C, SLURM, Grid Engine or torchrun)
+would end them, and the training would wait for their kernels forever. So the workers are started with these signals
+blocked. They end together with the process that started them.
 """
 
 import ctypes.util
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
-SIGNALS = {signal.SIGTERM, signal.SIGINT}
+SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2}
 
 
 def lacking(device: torch.device) -> str | None:

@@ -1,6 +1,6 @@
 """Open the folder of a training run, results/checkpoints/{label}-{key}: it keeps what the next attempt needs.
 
-lock.json, lock.guard   the process that writes here (run_lock.py)
+lock.json               the process that writes here (run_lock.py)
 identity.json           the settings and data of the run
 attempt.json            the number of attempts (record.py)
 validating.json         how far a validation is, while there is one
@@ -14,6 +14,8 @@ training_history.*      lists and a picture of the losses (followers.py)
 import contextlib
 import logging
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -24,10 +26,10 @@ from babelmill.config import schema
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.runtime import checkout
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
+from babelmill.runtime.copies import Copies
 from babelmill.runtime.followers import History, mirror
 from babelmill.runtime.progress import processors
 from babelmill.runtime.record import Record, begin_attempt, keep_log, say_edited
-from babelmill.runtime.remote.copies import Copies
 from babelmill.runtime.run_lock import Lock
 
 log = logging.getLogger(__name__)
@@ -53,13 +55,30 @@ class RunFolder:
     As a context manager, it releases the folder at the end.
     """
 
-    def __init__(self, path: Path, identity: dict[str, Any], run: schema.Run, preset: str = ""):
-        """Describe the folder without opening it; `identity`: see `record.identity`; `preset`: the model's preset."""
+    def __init__(
+        self,
+        path: Path,
+        identity: dict[str, Any],
+        run: schema.Run,
+        preset: str = "",
+        write_history: Callable[[Path, str, bool], object] = lambda *_: None,
+    ):
+        """Describe the folder without opening it.
+
+        Args:
+            path: the folder.
+            identity: see `record.identity`.
+            run: the run's settings.
+            preset: the preset of the model, for the names of logs.
+            write_history: writes training_history.* into a run's folder, given the folder, the model's name, and
+                whether to draw the picture.
+        """
         self.path = path
         self.checkpoints = Checkpoints(self.path, run.keep)
         self.snapshots = Snapshots(self.path)
         self._identity, self._tracking, self._preset = identity, run.tracking, preset
-        self._copies = Copies(run.checkpoints, self.path, run.keep) if run.checkpoints else None
+        self._write_history = write_history
+        self._elsewhere, self._copies = run.checkpoints, None
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> "RunFolder":
@@ -81,10 +100,11 @@ class RunFolder:
             UserError: another run writes here, the attempt must not begin (see `begin_attempt`), or the place of
                 `run.checkpoints` does not answer.
         """
-        self._lock = self._opened.enter_context(Lock(self.path))
+        self._opened.enter_context(Lock(self.path))
         done = self.checkpoints.newest()
-        if self._copies:
-            done = self._opened.enter_context(self._copies).fetch(done)
+        if self._elsewhere:
+            self._copies = Copies(self._elsewhere, self.path, self.checkpoints)
+            done = self._copies.fetch(done)
         precision = self.checkpoints.began_in(done, precision)
         self._check_identity(done)
         if done:
@@ -96,7 +116,7 @@ class RunFolder:
             keep_log(self.path, model, self._preset, done, steps)
         self.validating(None)
         self.record = Record(self.path / "metrics.jsonl", done)
-        self.history = History(self.path, model)
+        self.history = History(partial(self._write_history, self.path, model))
         self._opened.callback(self.history.close)
         if self._tracking == "wandb" and os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
             log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
@@ -104,6 +124,8 @@ class RunFolder:
             self._opened.enter_context(mirror(model, self.path))
         if self._copies:
             self._copies.start()
+            self._opened.callback(self._copies.close)
+            self.checkpoints.after_saving = self._copies.update
         return Done(done, self.record.validated, precision)
 
     def _check_identity(self, done: int) -> None:
@@ -128,12 +150,5 @@ class RunFolder:
                 write_json(path, how_far)
 
     def check(self) -> None:
-        """Get ready to save a checkpoint or a snapshot: its lines of the record must be on disk before.
-
-        Raises:
-            UserError: another process has taken the folder over.
-        """
-        self._lock.check()
-        if self._copies:
-            self._copies.check()
+        """Get ready to save a checkpoint or a snapshot: its lines of the record must be on disk before."""
         self.record.sync()

@@ -12,8 +12,6 @@ Requeueing: a training that must leave before its end puts its own job back into
 it (`requeue: 1`). Snakemake waits for the same job, and its `retries` remain for failures.
 """
 
-import functools
-import logging
 import math
 import os
 import re
@@ -26,87 +24,37 @@ import time
 from pathlib import Path
 from types import FrameType
 
-log = logging.getLogger(__name__)
-
-# In these states a job has no processes. In all others, such as SUSPENDED or CONFIGURING, they may go on at any moment.
-WITHOUT_PROCESSES = {
-    *("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "REVOKED", "COMPLETED"),
-    *("COMPLETING", "BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
-    *("TIMEOUT", ""),
-}
 OWN_STEP = "BABELMILL_STEP"
 # Job scripts of other schedulers set when the job ends (seconds since the epoch), and where it asks for another turn.
 JOB_END, AGAIN = "BABELMILL_JOB_END", "BABELMILL_AGAIN"
 KEPT = {"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_CONF"}
 FIRST_PORT = PORTS = 15_000  # ports where the nodes of a job meet; the system itself assigns only ports from 32768 on
-COMPLETING_SECONDS = 120  # longest wait between the end of a job and the end of its processes
 REQUEUE_SECONDS = 60  # how long a job that must leave tries to put itself back into the queue
 
 
 def job_id() -> str | None:
     """Return the number of the SLURM job that this process belongs to; None outside of SLURM."""
-    job = os.environ.get("SLURM_JOB_ID")
-    if job is None or OWN_STEP in os.environ or not (state := ended_as(job)):
-        return job
-    _warn_once(f"SLURM_JOB_ID = {job} names a job that is over ({state}), so it is not used; unset it")
-    return None
+    return os.environ.get("SLURM_JOB_ID")
 
 
-@functools.cache
-def _warn_once(message: str) -> None:
-    log.warning(message)
-
-
-@functools.cache
-def ended_as(job: str) -> str | None:
-    """Return the state of a job that is over, "unknown" if SLURM has forgotten it; None if it is not over.
-
-    The environment of a shell that has outlived its job still names it.
-    """
-    state = ask(job, "%T")
-    return state or "unknown" if state is not None and state in WITHOUT_PROCESSES - {"COMPLETING"} else None
-
-
-def ask(job: str, field: str) -> str | None:
-    """Return a field of a job as squeue prints it, "" if it ended long ago, None if SLURM does not answer.
-
-    The field `%T` is the job's state, `%L` the time left, and `%i` the name of the job, such as `12_3` in an array.
-    """
-    return _line_of(job, ["squeue", "--noheader", "--states", "all", "--jobs", job, "--format", f"%A|{field}"])
-
-
-def _line_of(job: str, command: list[str]) -> str | None:
-    """Return what a command prints after `|` in the line of a job; see `ask`."""
+def ask(*command: str) -> str | None:
+    """Return what a command of SLURM prints; None if SLURM does not answer, or does not know the job any more."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return None
-    if answer.returncode:
-        return "" if "Invalid job id" in answer.stderr else None
-    # One job of an array has the array's number: then squeue prints a line for each job of the array.
-    lines = (line.partition("|") for line in answer.stdout.splitlines())
-    return next((value.strip() for number, _, value in lines if number.strip() == job), "")
+    return None if answer.returncode else answer.stdout.strip()
 
 
-def may_have_processes(state: str) -> bool:
-    """Return whether a job in this state may have processes, also if they are suspended or just begin."""
-    return state not in WITHOUT_PROCESSES
-
-
-def wait_while_completing(job: str) -> None:
-    """Wait while a job that has ended still has processes: they may be saving a checkpoint."""
-    end = time.monotonic() + COMPLETING_SECONDS
-    while ask(job, "%T") == "COMPLETING" and time.monotonic() < end:
-        time.sleep(1)
+def about_job(job: str, field: str) -> str | None:
+    """Return a field of a job as squeue prints it, such as its state (`%T`) or the time left (`%L`); see `ask`."""
+    return ask("squeue", "--noheader", "--states", "all", "--jobs", job, "--format", field)
 
 
 def was_cancelled(job: str) -> bool:
-    """Return whether a job was ended with `scancel`. For old jobs, this is known only if the cluster has accounting."""
-    state = ask(job, "%T")
-    if not state:
-        command = ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", job, "--format", "JobIDRaw,State"]
-        state = _line_of(job, command)
-    return state is not None and state.startswith("CANCELLED")
+    """Return whether a job was ended with `scancel`. Only a cluster with accounting knows this."""
+    command = ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", job, "--format", "State"]
+    return (ask(*command) or "").startswith("CANCELLED")
 
 
 def needs_step() -> bool:
@@ -146,7 +94,7 @@ def on_first_node() -> bool:
 
 
 def requeue() -> None:
-    """Put this job back into the queue, unless it is over, such as a job that was cancelled. A line says what happens.
+    """Put this job back into the queue, unless it is ending, such as one that was cancelled. A line says what happens.
 
     A busy controller may not answer at once, so it is asked for REQUEUE_SECONDS. On other clusters, the job's script
     (`jobscript.sh` of the profile) finds the mark that this leaves, and the scheduler starts the job again.
@@ -155,23 +103,19 @@ def requeue() -> None:
         Path(os.environ[AGAIN]).touch()
         print("the job asks to be started again", file=sys.stderr)
         return
-    job, end, answer = job_id(), time.monotonic() + REQUEUE_SECONDS, "no answer"
-    if job is None:
-        return
-    while time.monotonic() < end:
-        told = ask(job, "%i|%T")
-        name, _, state = (told or "").partition("|")
-        if told is not None and not may_have_processes(state):
+    job, end = job_id(), time.monotonic() + REQUEUE_SECONDS
+    while job is not None:
+        state = about_job(job, "%T")
+        if state not in (None, "RUNNING"):
             print(f"job {job} is {state or 'over'}: it is not put back into the queue", file=sys.stderr)
             return
-        if told:  # the name, since the number of a job of an array may be that of the whole array
-            done = subprocess.run(["scontrol", "requeue", name], capture_output=True, text=True)
-            if done.returncode == 0:
-                print(f"job {name} is put back into the queue", file=sys.stderr)
-                return
-            answer = done.stderr.strip()
+        if state and ask("scontrol", "requeue", job) is not None:
+            print(f"job {job} is put back into the queue", file=sys.stderr)
+            return
+        if time.monotonic() > end:
+            print(f"SLURM did not put job {job} back into the queue (scontrol requeue {job})", file=sys.stderr)
+            return
         time.sleep(1)
-    print(f"SLURM did not put job {job} back into the queue: {answer}", file=sys.stderr)
 
 
 EXIT_CODE = 75
@@ -221,7 +165,7 @@ class Stop:
         self._name, self.signalled = signal.Signals(number).name, time.monotonic()
 
     def _ask(self, job: str) -> None:
-        left = seconds_left(ask(job, "%L") or "")
+        left = seconds_left(about_job(job, "%L") or "")
         if left is not None:
             self._end = time.monotonic() + left
 

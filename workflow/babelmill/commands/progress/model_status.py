@@ -6,14 +6,13 @@ training run show how far training is.
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 
 from babelmill.commands.progress.logs import last_words, metrics
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import CHECKPOINTS, Graph, Result
 from babelmill.runtime.record import newest_log
-from babelmill.runtime.run_lock import DEAD_AFTER, died_here
+from babelmill.runtime.run_lock import Lock
 from babelmill.stages import STAGES, UNFINISHED
 
 LOCKS = Path(".snakemake/locks")  # there is a file in it as long as a run holds this folder
@@ -68,11 +67,7 @@ def add_training(status: Status, run: Path, running: bool) -> None:
     status.step = max([attempt["began_after_step"], *saved, *(line["step"] for line in trained[-1:])])
     if trained:
         status.loss, status.tokens_per_second = trained[-1]["loss"], trained[-1]["tokens_per_second"]
-    lock = run / "lock.json"
-    if not running or not lock.is_file():
-        return
-    owner = json.loads(lock.read_text())
-    if time.time() - lock.stat().st_mtime < DEAD_AFTER and not died_here(owner):
+    if running and (owner := Lock(run).holder()):
         status.state = "running"
         status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
         if trained:

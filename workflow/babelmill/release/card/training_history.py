@@ -1,9 +1,7 @@
 """Make the history of a training run from only its record `metrics.jsonl`: lists of losses, and a picture of them.
 
-    python -m babelmill.release.card.training_history results/checkpoints/eng/2f61c0de8a91b7d3 eng --draw
-
-`convert` puts both files into the folder of the model. A running training starts this command at each validation
-(`runtime/followers.py`), in a separate process, so that drawing neither delays nor stops the training.
+`convert` puts both files into the folder of the model. A running training calls `update` at each validation, in a
+thread (`runtime/followers.py`).
 
 The keys of `training_history.json` (losses are cross-entropies in nats per target, or null if they are not known):
     unit, kinds         the unit of the losses; the kinds of rows, such as `masked` and `causal`
@@ -19,12 +17,9 @@ The keys of `training_history.json` (losses are cross-entropies in nats per targ
                         `train_losses` are means since the previous validation
 """
 
-import argparse
 import bisect
 import json
 import math
-import os
-import sys
 from pathlib import Path
 from typing import IO, Any
 
@@ -237,17 +232,6 @@ def write(folder: Path, record: list[Line], name: str, drawn: bool = True) -> li
     return [JSON, PICTURE]
 
 
-def main() -> int:
-    """Write the history of a run into its folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="folder of the run, which has its metrics.jsonl")
-    parser.add_argument("name", help="name of the model")
-    parser.add_argument("--draw", action="store_true", help="also draw the picture")
-    args = parser.parse_args()
-    os.nice(10)  # the training comes first
-    write(args.folder, read_record(args.folder / "metrics.jsonl"), args.name, args.draw)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def update(folder: Path, name: str, drawn: bool) -> None:
+    """Write the history of a run that goes on into its folder; see `write`."""
+    write(folder, read_record(folder / "metrics.jsonl"), name, drawn)
