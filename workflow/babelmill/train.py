@@ -303,7 +303,9 @@ def write_results(
         if len(settings.languages) > 1:
             shares = plan.mixture.shares / plan.mixture.shares.sum()
             figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
-        losses = [line["loss"] for line in training_history.read_record(folder.record.path) if line["kind"] == "validation"]
+        losses = [
+            line["loss"] for line in training_history.read_record(folder.record.path) if line["kind"] == "validation"
+        ]
         parts = [f"{plan.steps:,} steps", f"{short(figures['tokens'])} tokens", f"{short(figures['words'])} words"]
         parts += [f"validation loss {losses[-1]:.3f}"] if losses and losses[-1] is not None else []
         parts += [f"no snapshot {escape.some(missing, 2)}"] if (missing := figures.get("missing_snapshots")) else []
