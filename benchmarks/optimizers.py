@@ -78,7 +78,7 @@ def main() -> None:
                 step, began = trainer.plan.step(number), seconds(processes.device)
                 trainer.model.train()
                 trainer.network.begin_step(number)
-                trainer._learn_share(step, [])
+                trainer._learn_share(step)
                 passed = seconds(processes.device)
                 trainer._optimizer.update(1e-3, torch.ones((), device=processes.device))
                 if number:  # the first step makes the optimizer's state

@@ -86,14 +86,14 @@ def learn(processes: Processes, folder: Path) -> dict[str, Any]:
     processes.on_main(own.mkdir)
     for kind in CASES:
         trainer = make_trainer(kind, own, processes)
-        trainer.begin_alike()
-        sums = trainer._learn_share(trainer.plan.step(0), [])
+        trainer.state.copy_from_main()
+        sums = trainer._learn_share(trainer.plan.step(0))
         trainer._gradients.reduce()
         sharding = trainer.network.sharding
         parts = {name: part.grad for name, part in trainer.network.trained().items()}
         gradient = {name: sharding.gather(part, sharding.shapes[name]).numpy().copy() for name, part in parts.items()}
         norm, _ = trainer._gradients.clip(0.1)
-        outcomes = [trainer.run_step(step).read() for step in range(2)]
+        outcomes = [trainer.run_step(step) for step in range(2)]
         checkpoints = Checkpoints(own / kind, 1)
         trainer.state.with_whole(
             trainer.state.tensors(), lambda t, load, c=checkpoints, s=trainer: c.save(2, t, s.state.numbers(), load)
@@ -104,7 +104,7 @@ def learn(processes: Processes, folder: Path) -> dict[str, Any]:
         found[kind] = {
             "gradient": gradient,
             "sums": processes.sum_(sums).numpy(),
-            "norms": [norm.item(), *(outcome.norm for outcome in outcomes)],
+            "norms": [norm.item(), *(outcome.norm.item() for outcome in outcomes)],
             "validation": {name: value for name, value in trainer.validation.measure().items() if "loss" in name},
             "bytes": sum(tensor.nbytes for name, tensor in trainer.state.tensors().items() if "step" not in name),
             "same": all(torch.equal(value, restored[name]) for name, value in trainer.state.tensors().items()),

@@ -528,7 +528,7 @@ class Run(Section):
     validation_tokens: Positive | Literal["auto"] = "auto"
     validation_documents: Positive | None
     snapshots: Snapshots = []
-    micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"] = "auto"
+    micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] = 16_384
     compile: Literal["auto", "always", "never"] = "auto"
     checkpoints: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]

@@ -5,8 +5,8 @@ the loss of a micro-batch, how to sum gradients over processes, and which forwar
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -19,6 +19,8 @@ from babelmill.training.optimization.gradients import Gradients
 from babelmill.training.optimization.optim import decays_by_name
 from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.plan.rows import Rows
+
+Result = TypeVar("Result")
 
 
 def matrices_of_layers(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -55,6 +57,10 @@ class Network(ABC):
     @abstractmethod
     def begin_step(self, number: int) -> None:
         """Get ready for the forward passes of step `number`, counted from 0."""
+
+    def attempt(self, compute: Callable[[], Result]) -> Result:
+        """Return what a pass of this network computes; see `Graphs.attempt`."""
+        return compute() if self.compiled is None else self.compiled.attempt(compute)
 
     def micro_batch(self, stream: Stream, rows: Rows, length: int, weights: Weights, use: int = 0) -> Any:
         """Build a micro-batch from a stream (see `Stream`), with as many rows as compiled functions need."""

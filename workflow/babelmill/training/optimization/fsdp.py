@@ -133,7 +133,7 @@ class ShardedGradients(Gradients):
         for parameter, part in self._pairs:
             parameter.grad = part.grad = None
 
-    def backward(self, loss: torch.Tensor, last: bool) -> None:
+    def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of a loss."""
         loss.backward()
 
