@@ -33,7 +33,7 @@ class OneByOne(Muon):
 
     def __init__(self, muon: Muon, rate: float):
         self.__dict__ = muon.__dict__
-        matrices = [matrix for batch in self._batches for matrix in batch.parameters]
+        matrices = [matrix for matrices, _ in self._batches for matrix in matrices]
         self._theirs = torch.optim.Muon(matrices, rate, weight_decay=self._decay, adjust_lr_fn="match_rms_adamw")
 
     def update(self, learning_rate: float, finite: torch.Tensor) -> None:

@@ -26,8 +26,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forks")]  # what the pr
 # By kind (GPT-2 and BERT have tied embeddings): tokens of a micro-batch, of which 2 and 3 processes have unequal numbers
 # or none, and the optimizer. Several processes make activations of BERT, and of EuroBERT with adapters, again.
 CASES = {
-    "llama, by muon": (48, "muon"),
-    "gpt2, by muon": (32, "muon"),
     "llama": (48, "adamw"),
     "eurobert": (64, "lamb"),
     "gpt2": (32, "lamb"),
@@ -43,7 +41,7 @@ def make_trainer(kind: str, folder: Path, processes: Processes) -> Trainer:
     """A trainer of a small model, with dropout where it has some, on documents with prompts."""
     size, optimizer = CASES[kind]
     again = kind in ("bert", "eurobert, adapters") and processes.size > 1
-    kind, _, adapters = kind.removesuffix(", by muon").partition(", ")
+    kind, _, adapters = kind.partition(", ")
     more = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 112, "ema_decay": 0.5}
     more |= {"lora_rank": 3 if adapters else 0, "precision": "bf16" if "bf16" in adapters else "fp32"}
     train = train_section(kind, micro_batch_tokens=size, optimizer=optimizer, activation_checkpointing=again, **more)

@@ -492,6 +492,8 @@ def contradictions(
         yield "train.lora_rank", "0 unless model.source is a transformers model (model.architecture: transformers)"
     if model.architecture == "transformers" and train.objective == "hybrid":
         yield "train.objective", "transformers models have masked, diffusion, causal or labels"
+    if train.optimizer == "muon" and (not ours or train.objective == "labels"):
+        yield "train.optimizer", "lamb or adamw for transformers models and label models"
     if model.architecture == "norbert4" and train.objective == "labels":
         yield "train.objective", "norbert4 has no labels"
     if resolved.export.adapter != "none" and not train.lora_rank:

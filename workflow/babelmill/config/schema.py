@@ -369,8 +369,6 @@ class Train(Section):
             yield "words max_steps", "one of the two"
         if self.lora_alpha is not None and not self.lora_rank:
             yield "lora_alpha lora_rank", "an alpha needs a rank"
-        if self.lora_rank and self.optimizer == "muon":
-            yield "optimizer lora_rank", "muon does not train adapters"
         if self.objective == "labels":
             if self.words:
                 yield "words objective", "labels are trained for epochs"

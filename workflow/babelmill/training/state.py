@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -11,8 +11,6 @@ from babelmill.runtime.processes import Processes
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.optim import FusedAdamW, MovingAverage
 from babelmill.training.optimization.sharding import Load
-
-Returned = TypeVar("Returned")
 
 
 class TrainingState:
@@ -55,13 +53,11 @@ class TrainingState:
         parameter = self._optimizer.parameter(name) if kind == "optimizer" else rest
         return None if parameter is None else self._network.sharding.shapes.get(parameter)
 
-    def with_whole(
-        self, names: Iterable[str], function: Callable[[dict[str, torch.Tensor], Load], Returned]
-    ) -> Returned:
+    def with_whole(self, names: Iterable[str], function: Callable[[dict[str, torch.Tensor], Load], None]) -> None:
         """Run `function` on the main process with the whole tensors of these names; see `Sharding.on_main`."""
         tensors = self.tensors()
         parts = {name: (tensors[name], self.whole_shape(name)) for name in names}
-        return self._network.sharding.on_main(parts, function)
+        self._network.sharding.on_main(parts, function)
 
     def rows(self, name: str, shape: Sequence[int]) -> slice:
         """Return which rows of a checkpoint's tensor this process reads. `shape` is the tensor's whole shape."""

@@ -122,7 +122,7 @@ class TransformersNetwork(Network):
         auto = auto_class(train)
         first_position = processes.on_main(lambda: prove(config, auto, vocabulary, longest))
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
-        with without_values() if loaded else torch.device("cpu" if processes.main else "meta"):
+        with without_values() if loaded else contextlib.nullcontext():
             made = make_model(config, auto)
         self.config = {
             "architecture": "transformers",
@@ -142,17 +142,15 @@ class TransformersNetwork(Network):
             add_adapters(made, train.lora_rank, alpha_of(train))
             if train.precision == "bf16":
                 frozen_in(made, torch.bfloat16)
-        self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes, loaded)
+        self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes)
 
-    def _spread(
-        self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes, loaded: bool
-    ) -> None:
+    def _spread(self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes) -> None:
         """Spread a model, as part of a module that computes its loss, over all processes; see `fsdp.shard`."""
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
         self.sharding = Sharding(self._shapes | plain, processes)
         self.model, self._with_loss = made, with_loss
-        shard(with_loss, blocks_of(made), processes, train, loaded)
+        shard(with_loss, blocks_of(made), processes, train)
         self._parts = parts_of(made)
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
         warns = processes.main and processes.device.type in DEVICES
