@@ -95,7 +95,7 @@ def sharded_gradients(optimizer: str | None) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         shard = write_documents(Path(folder) / "shard.safetensors", documents(80))
     lengths = {"sequence_lengths": [32], "phase_starts": [0.0], "global_batch_tokens": 32 * 17}
-    for name, precision, rows in itertools.product(models(optimizer), PRECISIONS, ROWS[:3]):
+    for name, precision, rows in itertools.product(SHARDED, PRECISIONS, ROWS[:3]):
         more = {"batch_reduction": 1, "clip_norm": 1e9, "precision": precision, "micro_batch_tokens": 32 * rows}
         more |= {"optimizer": optimizer} if optimizer else {}
         kind, _, adapters = name.partition(", ")
@@ -115,11 +115,6 @@ def sharded_gradients(optimizer: str | None) -> dict:
     main = processes.main
     processes.stop()
     return found if main else {}
-
-
-def models(optimizer: str | None) -> list[str]:
-    """Return the kinds of models of transformers that are measured. Muon does not train adapters."""
-    return [name for name in SHARDED if optimizer != "muon" or "adapters" not in name]
 
 
 def main() -> None:
@@ -157,7 +152,7 @@ def main() -> None:
                 difference = (gradient - reference).norm() / reference.norm()
                 differences[f"{size} processes, {case}"] = difference.item()
                 assert gradient.norm() > 0
-    names, rows = (models(args.optimizer), ROWS[:3]) if args.sharded else (OBJECTIVES, ROWS)
+    names, rows = (SHARDED, ROWS[:3]) if args.sharded else (OBJECTIVES, ROWS)
     columns = " | ".join(f"ratio {name}" if name in HYBRID else name for name in names)
     print(f"| processes | precision | {columns} |")
     print("|" + "---|" * (2 + len(names)))

@@ -135,7 +135,7 @@ class Case:
         """Return the gradient of a step before clipping, and the sums of its loss, both on the CPU."""
         trainer.model.train()
         trainer.network.begin_step(number)
-        sums = trainer._learn_share(trainer.plan.step(number), [])
+        sums = trainer._learn_share(trainer.plan.step(number))
         return trainer._gradients.flat.double().cpu(), sums.cpu()
 
 

@@ -43,12 +43,11 @@ def environment(case) -> None:
     """
     torch = case.torch
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape
-    from babelmill.runtime import compiling
     from babelmill.runtime.processes import Processes
     from babelmill.training.kernels.dropout import Keys
     from babelmill.training.kernels.install import install
 
-    found = {"torch": torch.__version__, "cores": os.cpu_count(), "lacks": compiling.lacking(case.device)}
+    found = {"torch": torch.__version__, "cores": os.cpu_count()}
     if case.cuda:
         found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
         alone = Processes(0, 1, 1, case.device)
@@ -85,7 +84,7 @@ def exact(case) -> None:
     small = SMALL if case.cuda else TINY
     trainer = case.trainer(*small)
     for number in range(3):
-        trainer.run_step(number).read()
+        trainer.run_step(number)
     saved, state = (
         {name: t.detach().cpu().clone() for name, t in trainer.state.tensors().items()},
         trainer.state.numbers(),
@@ -94,7 +93,7 @@ def exact(case) -> None:
     resumed.state.restore(saved, state)
     ends = []
     for each in (trainer, resumed):
-        each.run_step(3).read()
+        each.run_step(3)
         ends.append(torch.cat([p.detach().double().flatten().cpu() for p in each.model.parameters()]))
     same = torch.equal(*ends)
     case.note(run="resumed", weights_error=difference(*ends), bitwise=same)
@@ -161,7 +160,7 @@ def speed(case, preset, length, micro, kind="") -> None:
     trainer._recorder._works = trainer._recorder._works and kind != "unrecorded"
     first, steps = (8, 12) if case.cuda else (2, 2)  # in the first ones, passes are compiled and recorded
     for number in range(first):
-        trainer.run_step(number).read()
+        trainer.run_step(number)
     beginning = time.monotonic() - began
     case.wait()
     began, host, work, tokens = time.perf_counter(), 0.0, 0.0, 0
@@ -251,13 +250,13 @@ def waits(case) -> None:
     )
     trainer._recorder._works = False
     for number in range(3):
-        trainer.run_step(number).read()
+        trainer.run_step(number)
     if case.cuda:
         torch.cuda.set_sync_debug_mode("error")
-    pending = trainer.run_step(3)
+    outcome = trainer.run_step(3)
     if case.cuda:
         torch.cuda.set_sync_debug_mode("default")
-    pending.read()
+    outcome.norm.item()
     case.note(waits=0)
 
 
@@ -281,7 +280,7 @@ def parts(case) -> None:
     preset, length, tokens = ("base", 128, 16384) if case.cuda else ("tiny", 32, 1024)
     trainer = case.trainer(preset, length, tokens, compiled=False)
     step, finite = trainer.plan.step(0), torch.ones((), device=case.device)
-    trainer.run_step(0).read()
+    trainer.run_step(0)
     note("LAMB", lambda: trainer._optimizer.update(1e-4, finite))
     note("average", lambda: trainer.average.update(5))
     note("clipping", lambda: trainer._gradients.clip(1.0))
@@ -362,7 +361,7 @@ def two_processes(case) -> None:
     if "RANK" in os.environ:
         torch.distributed.init_process_group("gloo")
         trainer = case.trainer(*shape, batch=batch, dropout=0.0, precision="fp32")
-        trainer.run_step(2).read()
+        trainer.run_step(2)
         trainer.state.compare_replicas()
         if os.environ["RANK"] == "0":
             torch.save(trainer._gradients.flat.double().cpu(), Path(os.environ["FOLDER"]) / "gradient.pt")
@@ -377,7 +376,7 @@ def two_processes(case) -> None:
         assert codes == [0, 0], codes
         two = torch.load(Path(folder) / "gradient.pt")
     trainer = case.trainer(*shape, batch=batch, dropout=0.0, precision="fp32")
-    trainer.run_step(2).read()
+    trainer.run_step(2)
     error = difference(trainer._gradients.flat.double().cpu(), two)
     case.note(two_processes_against_one=error)
     assert error < 1e-4, error

@@ -33,7 +33,7 @@ class OneByOne(Muon):
 
     def __init__(self, muon: Muon, rate: float):
         self.__dict__ = muon.__dict__
-        matrices = [matrix for batch in self._batches for matrix in batch.parameters]
+        matrices = [matrix for matrices, _ in self._batches for matrix in matrices]
         self._theirs = torch.optim.Muon(matrices, rate, weight_decay=self._decay, adjust_lr_fn="match_rms_adamw")
 
     def update(self, learning_rate: float, finite: torch.Tensor) -> None:
@@ -78,7 +78,7 @@ def main() -> None:
                 step, began = trainer.plan.step(number), seconds(processes.device)
                 trainer.model.train()
                 trainer.network.begin_step(number)
-                trainer._learn_share(step, [])
+                trainer._learn_share(step)
                 passed = seconds(processes.device)
                 trainer._optimizer.update(1e-3, torch.ones((), device=processes.device))
                 if number:  # the first step makes the optimizer's state

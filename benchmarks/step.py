@@ -78,14 +78,13 @@ def engine(
     numbers = itertools.count()
 
     def step() -> dict:
-        pending = trainer.run_step(next(numbers))
-        rows = pending.step.rows
+        outcome = trainer.run_step(next(numbers))
+        rows = outcome.step.rows
         targets = int(rows.targets.sum())
         return {
             "tokens": len(rows) * length,
-            "data": pending.data_seconds,
             "flops": flops(size, length, len(rows) * length, targets),
-            "wait": pending.read,
+            "wait": outcome.norm.item,
         }
 
     return step, {"peak": peak_flops(processes.device), "memory": lambda: peak_memory(processes.device)}
@@ -114,7 +113,7 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
     stream = TokenStream([shard], vocabulary, 0, processes.device, objective_of(train), graphs=network.compiled)
     plan = Plan(train, 1.0, layouts)
     trainer = Trainer(settings, network, plan, stream, (layouts, stream), processes, micro_batch)
-    trainer.begin_alike()
+    trainer.state.copy_from_main()
     return trainer
 
 
@@ -157,7 +156,7 @@ def bert(preset: str, batch: int, length: int, precision: str, dropout: float, t
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)
         optimizer.step()
-        return {"tokens": tokens.numel(), "data": lambda: 0.0, "wait": loss.item}
+        return {"tokens": tokens.numel(), "wait": loss.item}
 
     return step, {}
 
@@ -169,16 +168,15 @@ def work(connection, make, arguments, clock=time.perf_counter) -> None:
         for _ in range(3):
             step()["wait"]()
         while (seconds := connection.recv()) is not None:
-            began, began_at, tokens, data, work = clock(), time.perf_counter(), 0, 0.0, 0.0
+            began, tokens, work = clock(), 0, 0.0
             while (elapsed := clock() - began) < seconds:
                 done = step()
                 done["wait"]()
-                tokens, data, work = tokens + done["tokens"], data + done["data"](), work + done.get("flops", 0.0)
+                tokens, work = tokens + done["tokens"], work + done.get("flops", 0.0)
             peak = about.get("peak")
             mfu = work / elapsed / peak if peak else None
             memory = about["memory"]() if "memory" in about else None
-            whole = time.perf_counter() - began_at  # `data` is elapsed time, too
-            connection.send((tokens / elapsed, data / whole, mfu, memory))
+            connection.send((tokens / elapsed, mfu, memory))
     except Exception as error:  # for instance, out of memory
         connection.send(UserError(str(error).splitlines()[0] if str(error) else type(error).__name__))
 
@@ -193,7 +191,7 @@ class Worker:
         self._process.start()
 
     def turn(self, seconds: float):
-        """Return tokens per second, share of time for data, MFU and peak memory (the last two if they are known)."""
+        """Return tokens per second, MFU and peak memory (the last two if they are known)."""
         self._connection.send(seconds)
         try:
             result = self._connection.recv()
@@ -226,8 +224,7 @@ def compare(args, batch: int, length: int, precision: str, dropout: float) -> No
     rounds = [[worker.turn(SECONDS) for worker in workers] for _ in range(args.rounds)]
     speeds = [f"{statistics.median(each[i][0] for each in rounds):,.0f}" for i in range(len(workers))]
     to_bert, to_gpt_bert = ([each[i][0] / each[j][0] for each in rounds] for i, j in ((0, 2), (1, 0)))
-    data = statistics.median(each[0][1] for each in rounds)
-    mfu = rounds[-1][0][2]
+    mfu = rounds[-1][0][1]
     ratios = [f"{statistics.median(each):.2f} ({min(each):.2f}-{max(each):.2f})" for each in (to_bert, to_gpt_bert)]
     line = [
         f"{batch} x {length}",
@@ -235,7 +232,6 @@ def compare(args, batch: int, length: int, precision: str, dropout: float) -> No
         f"{dropout:g}",
         *speeds,
         *ratios,
-        f"{data:.1%}",
         f"{mfu:.1%}" if mfu else "",
     ]
     print(f"| {' | '.join(line)} |", flush=True)
@@ -253,7 +249,7 @@ def propose(args, precision: str) -> None:
         worker = Worker(engine, args.preset, size, args.largest, length, precision, 0.0, args.threads)
         try:
             worker.turn(0.1)
-            speed[size], _, mfu, memory = worker.turn(SECONDS)
+            speed[size], mfu, memory = worker.turn(SECONDS)
         except UserError as error:
             print(f"| {size} | {error} | | |")
             break
@@ -296,7 +292,7 @@ def main() -> None:
     print(f"tokens per second ({clock}), median of {args.rounds} rounds; ratios with their range\n")
     print(
         "| rows x length | precision | dropout | GPT-BERT | NorBERT4 | BERT | GPT-BERT / BERT | NorBERT4 / GPT-BERT"
-        f" | data | MFU |\n{'|---' * 10}|"
+        f" | MFU |\n{'|---' * 9}|"
     )
     for dropout in args.dropouts:
         for batch, length in args.shapes:

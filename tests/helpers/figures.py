@@ -376,11 +376,11 @@ def train_steps(trainer, steps) -> dict[str, list[float]]:
     """Do steps of a run. Return losses, gradient norms, weights, validation."""
     found: dict[str, list[float]] = {"cross-entropy": [], "logsumexp^2": [], "gradient norm": []}
     for number in steps:
-        outcome = trainer.run_step(number).read()
+        outcome = trainer.run_step(number)
         targets = int(trainer.plan.step(number).rows.targets.sum())
         found["cross-entropy"].append(float(outcome.sums[:, 0].sum()) / targets)
         found["logsumexp^2"].append(float(outcome.sums[:, 1].sum()) / targets)
-        found["gradient norm"].append(outcome.norm)
+        found["gradient norm"].append(float(outcome.norm))
     ends = [projection(weights) for weights in (trainer.model.parameters(), trainer.average.tensors.values())]
     found["norms of weights and average"] = [norm for norm, _ in ends]
     found["projections of weights and average"] = [projected for _, projected in ends]

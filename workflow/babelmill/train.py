@@ -54,7 +54,7 @@ from babelmill.training.networks.norbert4 import NorBERT4Network
 from babelmill.training.networks.source_weights import lineage, load_weights, shape_of
 from babelmill.training.optimization.sharding import Load
 from babelmill.training.plan.plan import Plan
-from babelmill.training.plan.schedule import validation_bound
+from babelmill.training.plan.schedule import micro_batch_tokens, validation_bound
 from babelmill.training.trainer import Trainer
 from babelmill.training.words_read import DueSnapshots, training_words
 
@@ -148,7 +148,7 @@ def train(job: Job[TrainStage]) -> int:
         rate = plan.words_per_token(processes.on_main(counted))
         if processes.main:
             announce(trainer, folder.path, done.steps, job.gpus, rate, here)
-        trainer.begin_alike(lambda: done.steps == plan.steps or stop.signalled is not None)
+        trainer.state.copy_from_main()
         snapshots = DueSnapshots(looked_after, plan, rate, folder)
         due = processes.on_main(lambda: snapshots.due(done))
         loop = Loop(trainer, run, folder, done, stop, of_loop, due, rate)
@@ -203,7 +203,7 @@ def make_trainer(
     validation = data.layouts["validation"], streams["validation"]
     return Trainer(
         *(settings, network, plan, streams["train"], validation, processes),
-        micro_batch_tokens=None if run.micro_batch_tokens == "auto" else run.micro_batch_tokens,
+        micro_batch_tokens=micro_batch_tokens(run, processes.device.type == "cuda"),
         validation_documents=run.validation_documents,
         validation_tokens=validation_bound(run, settings.train, plan.steps),
     )

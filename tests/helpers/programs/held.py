@@ -52,13 +52,13 @@ def hold_votes(wait: Callable[[int], None]) -> None:
     """Wait before a vote at the end of a step."""
     from babelmill.training.loop import Loop
 
-    votes = Loop._votes
+    decide = Loop._decide
 
     def held(self, done):
         wait(done)
-        return votes(self, done)
+        decide(self, done)
 
-    Loop._votes = held
+    Loop._decide = held
 
 
 def hold_save(wait: Callable[[int], None]) -> None:

@@ -95,7 +95,7 @@ run: {checkpoints: "https://h/x?token=1 2"} => run.checkpoints = 'https://h/x?**
 run.checkpoints: "s3://key:sec@ret@bucket/x" => nested keys are written as run: {checkpoints: ...}
 predict: {inputs: {1880: a.csv, "1880": b.csv}} => predict.inputs | 1880 appears 2 times
 train: {mask_random: 0.7, mask_keep: 0.4} => train.mask_random = 0.7, train.mask_keep = 0.4: together 1 at most
-train: {optimizer: muon, lora_rank: 4} => train.optimizer = 'muon', train.lora_rank = 4: muon does not
+train: {lora_alpha: 4} => train.lora_alpha = 4, train.lora_rank = 0: an alpha needs a rank
 train: {hybrid_ratio: 15/16, max_steps: 100, sequence_lengths: [128, 512], phase_starts: [0, 0.5], global_batch_tokens: 8192} => = 8192, train.batch_reduction = 4.0, | the smallest batch of a phase
 train: {sequence_lengths: [1024], phase_starts: [0], global_batch_tokens: 16384} => train.sequence_lengths = [1024] of model eng: model.max_position_embeddings = 512 at most
 export: {adapter: also} => export.adapter = 'also' of model eng: none with train.lora_rank = 0
@@ -168,6 +168,7 @@ def test_an_unknown_key_in_a_file_of_the_project(path, key, meant, use, tmp_path
 @pytest.mark.parametrize(
     ("model", "train", "words"),
     [
+        ("{source: b}", "{objective: causal, optimizer: muon}", "train.optimizer = 'muon' of model eng: lamb or adamw"),
         ("{source: b}", "{objective: hybrid}", "train.objective = 'hybrid' of model eng: transformers models have"),
         ("{source: b, config: {model_type: gpt2}}", "{}", "model.source = 'b', model.config = {'model_type': 'gpt2'}"),
         (

@@ -62,8 +62,8 @@ def test_a_model_may_have_presets_of_its_own():
         ("# Mine.\ntrain: {epoch: 3}\n", "config/presets/mine.yaml: unknown key train.epoch; did you mean epochs"),
         ("# Mine.\ntrain:\n", "config/presets/mine.yaml: train = None: "),
         (
-            "# Mine.\ntrain: {optimizer: muon, lora_rank: 3}\n",
-            "mine.yaml: train.optimizer = 'muon', train.lora_rank = 3:",
+            "# Mine.\ntrain: {lora_alpha: 3}\n",
+            "mine.yaml: train.lora_alpha = 3, train.lora_rank = 0:",
         ),
     ],
 )

@@ -5,7 +5,6 @@ import torch
 
 from babelmill.runtime.processes import Processes
 from babelmill.runtime.progress import GpuFigures, gpus_of
-from babelmill.training.pending import Votes
 from helpers.programs.prepared import run_python
 from helpers.training.nvml import FIGURES, UUIDS, answered
 
@@ -57,20 +56,3 @@ def test_where_there_is_no_driver(driver):
     assert done.stdout == "{} None\n" and done.stderr == ""
     assert unknown.figures == {} and unknown.joules() is None
     assert gpus_of(Processes(0, 1, 1, torch.device("cpu"))) == []
-
-
-def test_energy_of_several_machines_is_one_vote_each():
-    """Two machines of two processes each: the decisions are the maximum over processes, here taken by hand."""
-    device = torch.device("cpu")
-    of_each = [
-        Votes(joules=joules).of_all(Quiet(rank, 4, 2, device)) for rank, joules in enumerate((700, None, 300, None))
-    ]
-    assert Votes.read(torch.stack(of_each).amax(0)) == Votes(joules=1000)
-    assert Votes.read(torch.stack(of_each[:2]).amax(0)) == Votes(joules=None), "one machine does not know"
-
-
-class Quiet(Processes):
-    """Processes that do not meet."""
-
-    def max_(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor

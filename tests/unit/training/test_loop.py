@@ -2,23 +2,18 @@
 
 import os
 import signal
-import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from babelmill.commands.progress import model_status
-from babelmill.core.files import UserError
+from babelmill.runtime import slurm
 from babelmill.runtime.progress import GpuFigures
 from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
 from babelmill.training import loop as loop_module
-from babelmill.training import pending as pending_module
 from babelmill.training.loop import Loop, Window
-from babelmill.training.pending import Pending
 from helpers.training.nvml import FIGURES, UUIDS, answered
 from helpers.training.tiny_trainer import shrink_device, trainer_maker
 from helpers.training.training_data import read_metrics, section
@@ -42,7 +37,7 @@ def stop():
 @pytest.fixture
 def loop(tmp_path):
     """A function that makes a loop in a folder of its own, which is open."""
-    run = section("run", checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
+    run = section("run", checkpoint_every=10, checkpoint_minutes=60, log_every=10, validate_every=0)
     with RunFolder(tmp_path, {}, run) as folder:
         folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
         rest = None, {}, 0.0
@@ -52,22 +47,36 @@ def loop(tmp_path):
 def test_the_loop_goes_on_where_a_pass_does_not_fit(make, loop, stop, monkeypatch):
     shrink_device(monkeypatch)
     trainer = make(micro_batch_tokens=320)
-    assert loop(trainer, Done(35, validated=True, precision="fp32"), stop).run() and trainer.size.tokens < 320
+    assert loop(trainer, Done(35, validated=True, precision="fp32"), stop).run() and trainer.micro_batch_tokens < 320
 
 
-def test_the_time_of_a_step_is_that_of_the_device(make, loop, stop, monkeypatch):
-    """A GPU is behind the host, which only tells it what to do: such a step takes 100 s."""
-    trainer = make()
-    run_step, done = trainer.run_step, []
+def test_it_leaves_before_the_allocation_ends(make, loop, stop, monkeypatch):
+    """With time for two more steps, whose numbers are read where a line is logged: after the tenth."""
+    now, trainer, done = [1000.0], make(), []
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    run_step = trainer.run_step
 
-    def slow(number, votes):
+    def slow(number):
         done.append(number)
-        return replace(run_step(number, votes), whole=SimpleNamespace(over=lambda: True, seconds=lambda: 100.0))
+        now[0] += 100.0
+        return run_step(number)
 
     monkeypatch.setattr(trainer, "run_step", slow)
-    stop._end = time.monotonic() + 220  # the allocation's
-    assert not loop(trainer, Done(30, validated=True, precision="fp32"), stop).run()
-    assert done == [30, 31, 32], "the first may take longer; after the second there is no time for two more"
+    stop._end = now[0] + 1350.0  # the allocation's
+    assert not loop(trainer, Done(0, validated=True, precision="fp32"), stop).run()
+    assert done == list(range(11)), "after ten steps there is time for three more, and then for two"
+
+
+def test_the_numbers_of_steps_are_read_where_a_line_is_logged(make, loop, stop, monkeypatch):
+    trainer, read = make(), []
+    run = loop(trainer, Done(5, validated=True, precision="fp32"), stop)
+    monkeypatch.setattr(run, "_read", lambda read_all=run._read: (read.append(len(run._unread)), read_all()))
+    assert run.run() and read == [5, 10, 10, 10]
+    monkeypatch.setattr(loop_module, "READ_EVERY", 4)
+    run = loop(trainer, Done(30, validated=True, precision="fp32"), stop)
+    monkeypatch.setattr(run, "_read", lambda read_all=run._read: (read.append(len(run._unread)), read_all()))
+    assert run.run() and read[4:] == [4, 4, 2]
 
 
 def test_a_signal_ends_a_validation(make, loop, stop):
@@ -103,16 +112,6 @@ def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make,
     assert done == sorted(done) and done[-1] == run._progress._bar._total > trainer.plan.tokens_until(40)
 
 
-@pytest.mark.slow
-def test_a_validation_that_is_shorter_than_saving_is_not_saved_before(make, loop, stop, monkeypatch):
-    run = loop(make(), Done(0, validated=False, precision="fp32"), stop)
-    run._validations = {*range(5, 41, 5)}
-    run._run = run._run.model_copy(update={"checkpoint_every": 1000})
-    saved = []
-    monkeypatch.setattr(run, "_save", lambda done: (saved.append(done), setattr(run, "_cost", 100.0)))
-    assert run.run() and saved == [5, 40]
-
-
 def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, monkeypatch):
     """It must not count in the throughput of the line that the resumed run goes on with."""
     trainer, now = make(), 1000.0
@@ -126,26 +125,6 @@ def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, mon
     run = loop(trainer, Done(40, validated=False, precision="fp32"), stop)
     assert not run.run()
     assert now > 1000.0 and run._window.state()["seconds"] == 0
-
-
-def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
-    """NCCL waits for a process that is gone, and the launcher has asked this one to end."""
-    os.kill(os.getpid(), signal.SIGTERM)
-    now = time.monotonic() + Pending.LOST + 1  # a signal of long ago does not count, the waiting since does
-
-    def sleep(_) -> None:
-        nonlocal now
-        now += 10.0
-
-    monkeypatch.setattr(pending_module, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
-    answers = iter([False, True])
-
-    def pending(query) -> Pending:
-        return Pending(None, torch.zeros(2, 3), torch.zeros(4), torch.zeros(()), SimpleNamespace(over=query), [])
-
-    pending(lambda: next(answers)).read(stop)
-    with pytest.raises(UserError, match="lost contact with another process"):
-        pending(lambda: False).read(stop)
 
 
 def test_what_gpus_say_is_in_the_record(make, loop, stop, driver, tmp_path):

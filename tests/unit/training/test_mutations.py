@@ -74,8 +74,8 @@ optimizers | training/optimization/optim.py | weight decay of biases
 + NO_DECAY = ("layer_norm",)
 
 optimizers | training/optimization/optim.py | another size of Muon's updates
-- -learning_rate * 0.2 * math
-+ -learning_rate * 0.21 * math
+- -learning_rate * 0.2 * size
++ -learning_rate * 0.21 * size
 
 gradients | model/norbert4.py | local layers see a token less far
 - distance <= window

@@ -153,7 +153,7 @@ def test_matrices_decay_and_nothing_else(make):
 
 def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> list[np.ndarray]:
     trainer = trainer_of(shards, processes)
-    trainer._learn_share(trainer.plan.step(STEP), [])
+    trainer._learn_share(trainer.plan.step(STEP))
     trainer._gradients.reduce()
     return [trainer._gradients.flat.numpy().copy()]
 

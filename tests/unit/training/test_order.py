@@ -131,7 +131,7 @@ def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> list[np.
     """The gradients of some steps, over all processes; the languages' epochs end in between."""
     trainer, found = make_trainer(shards, processes, dropout=0.1, order="documents"), []
     for step in (0, 17, 38):
-        trainer._learn_share(trainer._take(step), [])
+        trainer._learn_share(trainer._take(step))
         trainer._gradients.reduce()
         found.append(trainer._gradients.flat.numpy().copy())
     return found

@@ -22,7 +22,7 @@ def replica(processes: Processes, damage: str, folder: Path) -> str:
     trainer = make_trainer([shard], processes, dropout=0.1)
     for value in trainer.state.tensors().values():
         value += processes.rank  # as if each had begun by itself
-    trainer.begin_alike()
+    trainer.state.copy_from_main()
     for step in (3, 4):
         trainer.run_step(step)
     trainer.state.compare_replicas()
@@ -57,7 +57,7 @@ def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> dict[str
     found = {}
     for objective in ("hybrid", "diffusion"):
         trainer = make_trainer(shards, processes, dropout=0.1, objective=objective)
-        sums = trainer._learn_share(trainer.plan.step(35), [])
+        sums = trainer._learn_share(trainer.plan.step(35))
         trainer._gradients.reduce()
         found[objective] = [trainer._gradients.flat.numpy().copy(), processes.sum_(sums).numpy().copy()]
     return found

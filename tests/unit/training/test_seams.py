@@ -55,7 +55,7 @@ def test_an_objective_whose_targets_stand_for_several(make):
     importance = torch.from_numpy(every / rows.targets)[batch.positions // step.length]
     expected = (importance * losses).sum() / every.sum()
     wanted = torch.autograd.grad(expected, list(trainer.model.parameters()))
-    outcome = trainer.run_step(STEP).read()
+    outcome = trainer.run_step(STEP)
     for parameter, gradient in zip(trainer.model.parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, gradient.float(), atol=1e-6, rtol=1e-4)
     assert outcome.sums[:, 0].sum() / every.sum() == pytest.approx(expected.item(), rel=1e-5)
@@ -75,7 +75,7 @@ def test_the_objective_of_the_guide_trains(make, monkeypatch):
     rows = trainer.plan.step(STEP).rows
     assert (rows.targets <= 2).all() and rows.targets.sum() > 0
     before = [parameter.clone() for parameter in trainer.model.parameters()]
-    outcome = trainer.run_step(STEP).read()
+    outcome = trainer.run_step(STEP)
     assert outcome.sums[:, 0].sum() > 0
     assert not all(torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True))
     assert trainer.validation.measure()["loss"] > 0
@@ -93,7 +93,7 @@ def test_all_processes_of_a_sharded_network_make_as_many_passes(make):
     assert sum(sizes) == step.rows.targets.sum() and sizes.count(0) == 2
     trainer = make()
     trainer._gradients.zero()
-    sums, _ = trainer._learn(dealt[2][1][1], step.length, step.weights)
+    sums = trainer._learn(dealt[2][1][1], step.length, step.weights)
     assert not sums.any() and not trainer._gradients.flat.any()
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,13 +11,10 @@ from torch.nn import functional as F
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
 from babelmill.runtime import cost
-from babelmill.runtime.processes import Processes
 from babelmill.train import announce, describe
 from babelmill.training.kernels import dropout
 from babelmill.training.optimization import gradients
 from babelmill.training.optimization.sharding import Sharding
-from babelmill.training.pass_size import Fitted
-from babelmill.training.pending import Votes
 from babelmill.training.plan import rows as dealing
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker
@@ -114,7 +110,7 @@ def test_a_pass_may_have_no_target(make):
     step = trainer.plan.step(STEP)
     trainer.network.begin_step(STEP)
     trainer._gradients.zero()
-    sums, _ = trainer._learn(dealing.without_targets(step.rows[:1]), step.length, step.weights)
+    sums = trainer._learn(dealing.without_targets(step.rows[:1]), step.length, step.weights)
     assert not sums.any() and not trainer._gradients.flat.any()
 
 
@@ -131,65 +127,17 @@ def test_dropout_is_another_at_each_step_and_in_each_place(make):
     assert len({tuple(row.tolist()) for row in masks}) == len(masks)
 
 
-@pytest.mark.parametrize("architecture, half", [("gpt_bert", 0.6), ("norbert4", 0.75)])
-def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch, architecture, half):
-    """The first bucket leaves as soon as the last layer is done, the others as they fill, the shared ones at the end.
-
-    Half of the buckets have left when `half` of the gradients are there.
-    """
-    monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", 2000)
-    trainer = make(layers=6, architecture=architecture)
-    buckets = trainer._gradients = gradients.FlatGradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
-    sent, arrived = [], []
-    for parameter in trainer.model.parameters():
-        parameter.register_post_accumulate_grad_hook(arrived.append)
-
-    def all_reduce(bucket, async_op):
-        sent.append(len(arrived))
-        return SimpleNamespace(wait=lambda: None)
-
-    monkeypatch.setattr(gradients.dist, "all_reduce", all_reduce)
-    step = trainer.plan.step(STEP)
-    trainer._learn(step.rows[:2], step.length, step.weights, last=True)
-    buckets.reduce()
-    assert len(sent) >= 6
-    assert sent[0] < len(arrived) / 6 and sent[len(sent) // 2] < half * len(arrived)
-
-
-def test_backward_passes_add_the_gradients_that_there_are(make, monkeypatch):
-    """In buckets of several parameters, half of which have no gradient; and one pass fails."""
-    monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", 2000)
-    model = make().model
-    buckets, found = gradients.FlatGradients(model, ALONE), list(model.parameters())
-    assert 1 < len(buckets._buckets) < len(found) / 2
-
-    def loss(parameters) -> torch.Tensor:
-        return sum(i * parameter.sum() for i, parameter in enumerate(parameters, 1))
-
-    buckets.zero()
-    for last in (False, True):
-        buckets.backward(loss(found[::2]), last)
-    with pytest.raises(RuntimeError, match="scalar outputs"):
-        buckets.backward(found[0] * 1, False)
-    for i, parameter in enumerate(found):
-        assert parameter.grad.eq(0 if i % 2 else i + 2).all()
-        assert parameter.grad.untyped_storage().data_ptr() == buckets.flat.untyped_storage().data_ptr()
-
-
-def test_each_gradient_begins_where_a_gpu_reads_fastest(make, monkeypatch):
+def test_each_gradient_begins_where_a_gpu_reads_fastest(make):
     """With a vocabulary of odd size and six layers, at multiples of 64 bytes; what is between two stays 0."""
-    monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", 2000)
     trainer = make(layers=6)
     found, flat = list(trainer.model.parameters()), trainer._gradients.flat
     assert any(parameter.numel() % 16 for parameter in found)
     assert {parameter.grad.data_ptr() % 64 for parameter in found} == {0}
     trainer._gradients.zero()
-    trainer._learn_share(trainer.plan.step(STEP), [])
+    trainer._learn_share(trainer.plan.step(STEP))
     norms = torch.stack([parameter.grad.norm() for parameter in found])
     torch.testing.assert_close(flat.norm(), norms.norm())
     assert flat.count_nonzero() == sum(parameter.grad.count_nonzero() for parameter in found)
-    assert torch.equal(torch.cat(trainer._gradients._buckets), flat)
-    assert {bucket.data_ptr() % 64 for bucket in trainer._gradients._buckets} == {0}
 
 
 def test_a_step_without_any_target_moves_nothing(tmp_path):
@@ -202,7 +150,7 @@ def test_a_step_without_any_target_moves_nothing(tmp_path):
     step = trainer.plan.step(empty[0])
     assert len(empty) > 5 and len(step.rows) == 1
     before = {name: value.clone() for name, value in trainer.network.weights().items()}
-    outcome = trainer.run_step(empty[0]).read()
+    outcome = trainer.run_step(empty[0])
     assert outcome.norm == 0 and not outcome.sums.any() and not trainer.plan.group_counts(step.rows).any()
     assert all(torch.equal(value, before[name]) for name, value in trainer.network.weights().items())
     causal = make_trainer([shard], dropout=0.1, objective="causal").validation.measure()
@@ -215,7 +163,7 @@ def test_the_average_is_not_measured_before_it_begins(make):
     """With train.ema_decay: 0, it is the weights themselves until then."""
     trainer = make(ema_decay=0.0, average_last=0.5)
     for number, differs in ((19, False), (20, True), (21, True)):
-        trainer.run_step(number).read()
+        trainer.run_step(number)
         assert trainer.average.differs is differs
         found = trainer.validation.measure()
         trainer.average.differs = True
@@ -241,82 +189,35 @@ def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
 
 
 def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, caplog):
-    """Gradient and sums are those of a device with room for all; a resumed run begins with the size that was found."""
+    """Gradient and sums are those of a device with room for all."""
     trainer = make(dropout=0.1, micro_batch_tokens=320)
-    trainer.size.auto = trainer.size.unknown = True
-    pending = trainer.run_step(STEP)
-    assert trainer.size.tokens == 64 and trainer.size.ran_out_of_memory
-    assert caplog.text.count("a forward pass did not fit into memory: passes of ") == 2
+    outcome = trainer.run_step(STEP)
+    assert trainer.micro_batch_tokens == 64
+    assert [text.partition(" from")[0] for text in caplog.messages] == [
+        f"memory ran out: forward passes of {tokens} tokens" for tokens in (160, 64)
+    ]
     other = make(dropout=0.1, micro_batch_tokens=64)
     wanted = other.run_step(STEP)
     assert (trainer._gradients.flat - other._gradients.flat).norm() / other._gradients.flat.norm() < 1e-6
-    assert pending.read().sums == pytest.approx(wanted.read().sums)
-    resumed = make(dropout=0.1, micro_batch_tokens=320)
-    resumed.size.auto = resumed.size.unknown = True
-    resumed.state.restore(trainer.state.tensors(), trainer.state.numbers())
-    assert resumed.size.tokens == 64
-    elsewhere = make(dropout=0.1, micro_batch_tokens=320)
-    elsewhere.size.auto = elsewhere.size.unknown = True
-    elsewhere.state.restore(
-        trainer.state.tensors(), trainer.state.numbers() | {"micro_batch": {"device": "another", "tokens": 80}}
-    )
-    assert elsewhere.size.tokens == 320
+    torch.testing.assert_close(outcome.sums, wanted.sums)
 
 
-@pytest.mark.parametrize(("memory", "rows", "optimizer"), [(100, 6, "lamb"), (16, 1, "lamb"), (2, 1, "muon")])
-def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows, optimizer):
-    """A simulated GPU that has 10 kB taken already, where a row takes 12.5 kB; 85 % of it may be used.
+def test_backward_passes_add_the_gradients_that_there_are(make):
+    """Half of the parameters have none; and a pass that fails adds nothing."""
+    model = make().model
+    flat, found = gradients.FlatGradients(model, ALONE), list(model.parameters())
 
-    Meanwhile memory is taken for what comes later: two moments of each weight, in fp32; with Muon, its matrices have
-    their momentum already.
-    """
-    trainer, seen, later = make(objective="masked", optimizer=optimizer), [], []
-    embedding, per_row, taken, empty = F.embedding, 12.5, 10.0, torch.empty
+    def loss(parameters) -> torch.Tensor:
+        return sum(i * parameter.sum() for i, parameter in enumerate(parameters, 1))
 
-    def watched(ids, *args, **more):
-        if ids.ndim == 2:
-            seen.append(taken + per_row * len(ids))
-            if seen[-1] > memory:
-                raise torch.OutOfMemoryError("CUDA out of memory.")
-        return embedding(ids, *args, **more)
-
-    monkeypatch.setattr(F, "embedding", watched)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: seen.clear())
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: seen[-1])
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory, memory))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
-    monkeypatch.setattr(torch, "empty", lambda *size, **more: later.append(size) or empty(*size, **more))
-    trainer.find_size()
-    assert trainer.size.tokens == rows * max(trainer.train.sequence_lengths)
-    ready = trainer.network.matrices() if optimizer == "muon" else ()
-    weights = trainer.network.trained()
-    assert later[0] == (2 * sum(weight.nbytes for name, weight in weights.items() if name not in ready),)
-
-
-def test_passes_with_more_targets_have_not_fitted(make):
-    rows = make().plan.step(STEP).rows
-    few, many = (rows[np.flatnonzero(rows.kind == kind)[:2]] for kind in (0, 1))
-    fitted = Fitted()
-    fitted.add(32, [few])
-    assert fitted.has(32, [few, few[:1]]) and not fitted.has(64, [few])
-    assert few.targets.sum() < many.targets.sum() and not fitted.has(32, [many]), "as many rows, more targets"
-    fitted.add(32, [many])
-    assert fitted.has(32, [few, many]) and not fitted.has(32, [rows])
-
-
-def test_a_validation_that_does_not_fit_is_made_of_smaller_passes(make, small_device, caplog):
-    """The size of those in training stays as it is."""
-    trainer = make(micro_batch_tokens=320)
-    found, wanted = trainer.validation.measure(), make(micro_batch_tokens=64).validation.measure()
-    assert found.keys() == wanted.keys()
-    for name in ("loss", "loss_masked", "loss_causal", "accuracy", "ema_loss"):
-        assert found[name] == pytest.approx(wanted[name], rel=1e-5)
-    assert caplog.messages[-1].startswith(
-        "from now on, 5 rows are validated at once, since more do not fit into memory: CUDA"
-    )
-    assert trainer.size.tokens == 320
-    with pytest.raises(torch.OutOfMemoryError):
-        make(micro_batch_tokens=320, sequence_lengths=[128, 128], global_batch_tokens=640).validation.measure()
+    flat.zero()
+    for _ in range(2):
+        flat.backward(loss(found[::2]))
+    with pytest.raises(RuntimeError, match="scalar outputs"):
+        flat.backward(found[0] * 1)
+    for i, parameter in enumerate(found):
+        assert parameter.grad.eq(0 if i % 2 else i + 2).all()
+        assert parameter.grad.untyped_storage().data_ptr() == flat.flat.untyped_storage().data_ptr()
 
 
 def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
@@ -330,11 +231,6 @@ def test_where_whole_micro_batches_are_dealt_their_size_is_not_changed(make, sma
     trainer.network.sharding = Sharding({"some weight": torch.Size([9])}, ALONE)
     with pytest.raises(UserError, match=r"train.micro_batch_tokens = 320 does not fit into memory; lower it; .* GiB.$"):
         trainer.run_step(STEP)
-
-
-def test_what_a_process_votes_for_is_read_with_the_numbers_of_the_step(make):
-    outcome = make().run_step(3, lambda: Votes(save=True)).read()
-    assert outcome.decided == Votes(leave=False, save=True) and outcome.sums.shape == (4, 3) and outcome.norm > 0
 
 
 def test_a_run_opens_with_what_it_is(make):

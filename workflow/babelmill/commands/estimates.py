@@ -238,9 +238,8 @@ def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) 
     each = BYTES_PER_PARAMETER if train.averages else BYTES_PER_PARAMETER - 4
     states = each * train.lora_rank * size.adapter + 2 * size.parameters if size.frozen else each * size.parameters
     states /= max(1, gpus) if resolved.model.architecture == "transformers" else 1
-    tokens = schedule.whole_tokens(train) if gpus else schedule.CPU_TOKENS
-    if isinstance(resolved.run.micro_batch_tokens, int):
-        tokens = min(tokens, resolved.run.micro_batch_tokens)
+    whole = resolved.model.architecture == "transformers"
+    tokens = schedule.whole_tokens(train) if whole else schedule.micro_batch_tokens(resolved.run, gpus > 0)
     width, layers, heads = size.hidden_size, size.num_hidden_layers, size.num_attention_heads
     layer = 34 * width + 14 * size.intermediate_size + 4 * heads * max(train.sequence_lengths)
     kept = 8 * width * layers + layer if train.activation_checkpointing else layer * layers

@@ -514,6 +514,9 @@ def check_together(resolved: ResolvedModel, source: ResolvedModel | None, shape_
         "train.objective: transformers models have masked, diffusion, causal or labels": (
             model.architecture != "transformers" or train.objective != "hybrid"
         ),
+        "train.optimizer: lamb or adamw for transformers models and label models": (
+            train.optimizer != "muon" or (ours and not labels)
+        ),
         "train.objective: norbert4 has no labels": not (model.architecture == "norbert4" and labels),
         "export.adapter: none with train.lora_rank = 0": resolved.export.adapter == "none" or train.lora_rank,
         "evaluation.snapshots: nothing without run.snapshots": snapshots or not evaluation.snapshots,

@@ -352,7 +352,6 @@ class Train(Section):
             "micro_batch_tokens sequence_lengths: at least the longest row": micro >= longest,
             "words max_steps: one of the two": not self.words or self.max_steps is None,
             "lora_alpha lora_rank: an alpha needs a rank": self.lora_alpha is None or self.lora_rank,
-            "optimizer lora_rank: muon does not train adapters": not self.lora_rank or self.optimizer != "muon",
             "words objective: labels are trained for epochs": not (labels and self.words),
             "sequence_lengths objective: one length with labels, such as [128]": not labels or len(starts) == 1,
             "lora_rank objective: 0 with labels": not (labels and self.lora_rank),
@@ -495,15 +494,15 @@ class Publish(Section):
 class Run(Section):
     """How a training run is monitored and saved. Changing these keys never repeats a run."""
 
-    checkpoint_every: Positive
-    checkpoint_share: Annotated[Number, Field(gt=0, le=1)]
+    checkpoint_every: Positive | None
+    checkpoint_minutes: Annotated[Number, Field(gt=0)]
     keep: Positive
     log_every: Positive
     validate_every: NonNegative
     validation_tokens: Positive | Literal["auto"] = "auto"
     validation_documents: Positive | None
     snapshots: Snapshots = []
-    micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"] = "auto"
+    micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] = 16_384
     compile: Literal["auto", "always", "never"] = "auto"
     checkpoints: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]

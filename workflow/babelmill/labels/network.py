@@ -167,7 +167,7 @@ class LabelsNetwork(TransformersNetwork):
         if train.freeze == "encoder":
             freeze(encoder)
             self.frozen = True
-        self._spread(made, WithLabelLoss(made, blocks == 1, class_weights), train, processes, loaded=False)
+        self._spread(made, WithLabelLoss(made, blocks == 1, class_weights), train, processes)
 
     def begun_with(self) -> dict[str, torch.Tensor]:
         """See `Network.begun_with`: this process's rows of the encoder's weights, and of the source's heads."""

@@ -127,8 +127,11 @@ class Processes:
         return self._reduce(tensor, dist.ReduceOp.MAX)
 
     def any(self, condition: bool) -> bool:
-        """Return whether a condition is true on any process; all processes must call this together."""
-        return bool(self.max_(torch.tensor([int(condition)], device=self.device)))
+        """Return whether a condition is true on any process; all processes must call this together.
+
+        The hosts ask each other, so a GPU that still computes is not waited for.
+        """
+        return bool(self.max_(torch.tensor([int(condition)])))
 
     def from_main_(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy a tensor's values from the main process to all processes, in place."""

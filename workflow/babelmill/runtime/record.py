@@ -18,7 +18,6 @@ training line:
     grad_norm                       before clipping
     learning_rate, mask_rate, sequence_length, rows, tokens (of the run so far), epoch
     tokens_per_second, mfu          over all processes; share of the GPUs' peak (null if the peak is not known)
-    data_share                      share of the time spent on making micro-batches
     memory                          peak of the main process in MiB: the GPU's, or the process's without a GPU
     skipped                         steps skipped because of a non-finite gradient
 and, if NVIDIA's driver reports them:

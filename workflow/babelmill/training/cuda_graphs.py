@@ -29,7 +29,6 @@ from babelmill.training.batches.token_batches import Sent, Stream, TokenStream, 
 from babelmill.training.kernels.compilation import LEAST_ROWS
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import FlatGradients
-from babelmill.training.pending import Stopwatch
 from babelmill.training.plan.rows import Rows
 
 log = logging.getLogger(__name__)
@@ -105,14 +104,11 @@ class Recorder:
             return False
         return self._network.flops(length, len(rows) * length, int(rows.targets.sum())) <= self._most
 
-    def stop(self) -> bool:
-        """Record nothing any more, and free the memory of all recordings. Return False if there was none to free."""
-        if not self._recorded:
-            return False
+    def forget(self) -> None:
+        """Free the memory of all recordings."""
         for shape in list(self._recorded):
             self._forget(shape)
-        self._works = False
-        return True
+        self._given.clear()
 
     def _forget(self, shape: Shape) -> None:
         """Free the memory of a shape's recording, if there is one, as soon as it does not run any more."""
@@ -121,28 +117,26 @@ class Recorder:
                 torch.cuda.synchronize()
             del self._recorded[shape]
 
-    def learn(self, rows: Rows, length: int, weights: Weights) -> tuple[torch.Tensor, Stopwatch]:
+    def learn(self, rows: Rows, length: int, weights: Weights) -> torch.Tensor:
         """Add the gradient of rows, which `takes` allows.
 
-        Return their sums by group of targets, to be read before the next call; and the time of sending the rows.
+        Return their sums by group of targets, to be read before the next call.
         """
         assert isinstance(self._stream, TokenStream)
-        sending = Stopwatch(self._device)
         sent, targets = self._stream.send(rows, length, weights, rounded(len(rows))), rounded(int(rows.targets.sum()))
-        sending.end()
         shape = *sent.tokens.shape, targets
         if shape not in self._given:
             self._given[shape] = sent
             if len(self._given) > SHAPES:
                 self._forget(self._given.popitem(last=False)[0])
-            return self._compute(sent, targets), sending
+            return self._network.attempt(lambda: self._compute(sent, targets))
         self._given.move_to_end(shape)
         if shape not in self._recorded:
-            return self._record(sent, shape), sending
+            return self._record(sent, shape)
         recording, result = self._recorded[shape]
         self._copy(sent, shape)
         recording.repeat()
-        return result, sending
+        return result
 
     def _compute(self, sent: Sent, targets: int) -> torch.Tensor:
         """Add the gradient of rows without a recording; return their sums."""
@@ -150,7 +144,7 @@ class Recorder:
         batch = self._stream.build(sent, targets, important=True)
         with may_lose_process():
             loss, sums = self._network.forward(batch, self._groups)
-            self._network.gradients.backward(loss, last=False)
+            self._network.gradients.backward(loss)
         return sums
 
     def _copy(self, sent: Sent, shape: Shape) -> None:
@@ -180,7 +174,7 @@ class Recorder:
         gradient.copy_(wanted)
         if problem is not None:
             log.warning("passes are not recorded, so small steps take longer: %s", problem)
-            self.stop()
+            self.forget()
             self._works = False
         return sums
 

@@ -1,8 +1,8 @@
 """Run the training loop: steps, the record, validation, checkpoints, and leaving early.
 
-On CUDA the numbers of a step are read while the next step is running, so no step waits for the host. Before the loop
-writes anything, it reads the numbers of all steps. All processes read the same sums, so all make the same decisions.
-Decisions that depend on the clock or a signal (leaving, saving) are voted on at the end of each step (`Votes`).
+The numbers of steps are read where a line is logged, so no step waits for the device. Before the loop writes anything,
+it reads the numbers of all steps. All processes read the same sums, so all make the same decisions. Decisions that
+depend on a clock or a signal (leaving, saving) are made together at the end of each step: one process is enough.
 """
 
 import logging
@@ -10,7 +10,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,26 +23,27 @@ from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
 from babelmill.training.networks.loss import STATISTICS, summarize
 from babelmill.training.optimization.sharding import Load
-from babelmill.training.pending import Pending, Votes
 from babelmill.training.plan.plan import Step
 from babelmill.training.plan.schedule import validation_steps
-from babelmill.training.trainer import Trainer
+from babelmill.training.trainer import Outcome, Trainer
 
 log = logging.getLogger(__name__)
 
+READ_EVERY = 100  # steps whose numbers are read at the latest, so that the host does not run ahead for ever
 SAY_EVERY = 5.0  # seconds between two notes on how far a validation is
 
 
 class Window:
     """Holds the sums since the last line of the record."""
 
-    SAVED = ("tokens", "skipped", "flops", "data_seconds", "joules")
+    SAVED = ("tokens", "skipped", "flops", "joules")
 
     def __init__(self, groups: int):
         self.sums = np.zeros((groups, len(STATISTICS)))
         self.counts = np.zeros(groups, dtype=np.int64)
-        self.tokens = self.skipped = self.joules = 0
-        self.flops = self.data_seconds = 0.0
+        self.tokens = self.skipped = 0
+        self.joules: int | None = 0  # of all GPUs; None: not known
+        self.flops = 0.0
         self.began = time.monotonic()
 
     def state(self) -> dict[str, Any]:
@@ -98,12 +98,11 @@ class Loop:
         if state is not None:
             self._window.restore(state)
         self._norms: deque[float] = deque(maxlen=5)
-        self._pending: deque[Pending] = deque()
+        self._unread: list[Outcome] = []
         self._leaving = self._saving = False
-        self._saved, self._cost = time.monotonic(), 0.0  # when the last checkpoint was made, and how long it took
+        self._saved = time.monotonic()  # when the last checkpoint was made
+        self._began = time.monotonic()  # when the first unread step began
         self._longest = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # seconds
-        self._lengths: set[int] = set()  # lengths that have had their first step, which may be slower
-        self._lag = 1 if trainer.device.type == "cuda" else 0  # steps that the device is behind
 
     def run(self) -> bool:
         """Train. Return False if there was a reason to leave before the end."""
@@ -116,11 +115,12 @@ class Loop:
         if done < self._steps:
             log.info("training begins with step %d of %d", done + 1, self._steps)
         while done < self._steps and not self._leaving:
-            self._pending.append(self._trainer.run_step(done, partial(self._votes, done + 1)))
+            self._unread.append(self._trainer.run_step(done))
             done += 1
-            self._catch_up(self._lag)
-            if self._may_save(done) or self._leaving or done in self._validations or done in self._snapshots:
-                self._catch_up(0)
+            self._decide(done)
+            due = self._logs(done) or self._saving or self._leaving or done in self._validations
+            if due or done in self._snapshots or len(self._unread) == READ_EVERY:
+                self._read()
             for point in self._snapshots.get(done, []):
                 self._keep_snapshot(done, point)
             if self._saving or self._leaving or done == self._steps:
@@ -134,51 +134,36 @@ class Loop:
             log.info("left after step %d; the same command continues from there", done)
         return not self._leaving
 
-    def _may_save(self, done: int) -> bool:
-        return done == self._steps or done % self._run.checkpoint_every == 0
-
     def _logs(self, done: int) -> bool:
         return done == self._steps or done % self._run.log_every == 0
 
-    def _votes(self, done: int) -> Votes:
-        """Return this process's votes after `done` steps, at the end of the last of these steps."""
-        needed = (2 + self._lag) * self._longest["step"] + 2 * self._longest["checkpoint"]
+    def _decide(self, done: int) -> None:
+        """Decide whether to leave and whether to save after `done` steps. The hosts ask each other; no GPU waits."""
+        needed = (2 + len(self._unread)) * self._longest["step"] + 2 * self._longest["checkpoint"]
         needed += self._folder.seconds_to_copy
         if done in self._validations:
             needed += self._longest["validation"]
-        reason = self._stop.reason(needed)
+        reason, processes = self._stop.reason(needed), self._trainer.processes
         if reason and not self._leaving:
             log.info("%s: finishing step %d", reason, done)
-        size = self._trainer.size
-        smaller, size.ran_out_of_memory = size.ran_out_of_memory, False
-        save = self._trainer.processes.main and self._wants_to_save(done)
-        joules = self._gpus.joules() if reason or self._logs(done) or self._may_save(done) else None
-        return Votes(leave=reason is not None, save=save, smaller=smaller, joules=joules)
+        every, minutes = self._run.checkpoint_every, (time.monotonic() - self._saved) / 60  # the main process's clock
+        save = bool(every and done % every == 0) or (processes.main and minutes >= self._run.checkpoint_minutes)
+        wanted = [reason is not None, save]
+        self._leaving, self._saving = map(bool, processes.max_(torch.tensor(wanted, dtype=torch.int32)))
 
-    def _wants_to_save(self, done: int) -> bool:
-        """Return whether to save after `done` steps. Only the main process knows how long saving takes.
+    def _read(self) -> None:
+        """Wait for the device, read the numbers of all unread steps, and write the lines that are due."""
+        unread, self._unread = self._unread, []
+        sums = torch.stack([outcome.sums for outcome in unread]).cpu().numpy()
+        norms = torch.stack([outcome.norm for outcome in unread]).tolist()
+        now = time.monotonic()
+        self._longest["step"] = max(self._longest["step"], (now - self._began) / len(unread))
+        self._began = now
+        for outcome, each, norm in zip(unread, sums, norms, strict=True):
+            self._account(outcome.step, each, norm)
 
-        It saves where a checkpoint would take at most its share of the time since the last one. And it saves before a
-        validation, which may take long, unless saving took longer than a validation so far.
-        """
-        elapsed, share = time.monotonic() - self._saved, self._run.checkpoint_share
-        due = self._may_save(done) and (share == 1 or elapsed * share >= self._cost)
-        return due or (done in self._validations and self._cost <= (self._longest["validation"] or math.inf))
-
-    def _catch_up(self, lag: int) -> None:
-        """Read the numbers of all but the newest `lag` steps."""
-        while len(self._pending) > lag:
-            self._account(self._pending.popleft())
-
-    def _account(self, pending: Pending) -> None:
-        step, window, trainer = pending.step, self._window, self._trainer
-        sums, decided, norm = pending.read(self._stop)
-        self._leaving, self._saving = self._leaving or decided.leave, decided.save
-        if decided.smaller:
-            trainer.size.agree()
-        if step.length in self._lengths:
-            self._longest["step"] = max(self._longest["step"], pending.whole.seconds())
-        self._lengths.add(step.length)
+    def _account(self, step: Step, sums: np.ndarray, norm: float) -> None:
+        window, trainer = self._window, self._trainer
         counts = trainer.plan.group_counts(step.rows)
         if math.isfinite(norm) and np.isfinite(sums).all():
             window.sums += sums
@@ -190,12 +175,18 @@ class Loop:
         positions = len(step.rows) * step.length
         window.tokens += positions
         window.flops += trainer.network.flops(step.length, positions, int(step.rows.targets.sum()))
-        window.data_seconds += pending.data_seconds()
-        window.joules += decided.joules or 0
         if self._logs(step.step + 1):
-            energy = {} if decided.joules is None else {"energy": window.joules}
+            self._count_energy()
+            energy = {} if window.joules is None else {"energy": window.joules}
             self._write(self._line(step, norm) | self._gpus.figures | energy)
             self._window = Window(trainer.plan.groups)
+
+    def _count_energy(self) -> None:
+        """Add the energy of all GPUs to the window, as long as the first process of each machine knows it."""
+        processes, joules, window = self._trainer.processes, self._gpus.joules(), self._window
+        unknown = joules is None and processes.rank % processes.local_size == 0
+        used, unknowns = processes.sum_(torch.tensor([joules or 0, int(unknown)])).tolist()
+        window.joules = None if unknowns or window.joules is None else window.joules + used
 
     def _line(self, step: Step, norm: float) -> dict[str, Any]:
         window, trainer = self._window, self._trainer
@@ -215,7 +206,6 @@ class Loop:
             "epoch": trainer.plan.epochs(step.step + 1),
             "tokens_per_second": window.tokens / seconds,
             "mfu": window.flops / seconds / (peak * trainer.processes.size) if peak else None,
-            "data_share": window.data_seconds / seconds,
             "memory": peak_memory(trainer.device),
             "skipped": window.skipped,
         }
@@ -277,6 +267,7 @@ class Loop:
         began = time.monotonic()
         state = self._trainer.state
         state.compare_replicas()
+        self._count_energy()
         numbers = state.numbers() | {"loop": self._window.state(), "precision": self._trainer.train.precision}
 
         def save(tensors: dict[str, torch.Tensor], load: Load) -> None:
@@ -285,8 +276,7 @@ class Loop:
 
         state.with_whole(state.tensors(), save)
         self._pause("checkpoint", began)
-        self._saved, self._saving = time.monotonic(), False
-        self._cost = self._saved - began
+        self._saved = time.monotonic()
 
     def _keep_snapshot(self, done: int, point: float) -> None:
         """Keep the weights that would be exported after this step."""
@@ -309,4 +299,5 @@ class Loop:
         """Do not count the time since `began` in the throughput, since it was spent on `what`, not on training."""
         seconds = time.monotonic() - began
         self._window.began += seconds
+        self._began = time.monotonic()
         self._longest[what] = max(self._longest[what], seconds)

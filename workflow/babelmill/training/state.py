@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -11,24 +11,19 @@ from babelmill.runtime.processes import Processes
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.optim import FusedAdamW, MovingAverage
 from babelmill.training.optimization.sharding import Load
-from babelmill.training.pass_size import PassSize
-
-Returned = TypeVar("Returned")
 
 
 class TrainingState:
-    """Holds weights, moving average, optimizer state, and the size of forward passes."""
+    """Holds weights, moving average and optimizer state."""
 
     def __init__(
         self,
         network: Network,
         average: MovingAverage,
         optimizer: FusedAdamW,
-        size: PassSize,
         processes: Processes,
     ):
-        self._network, self._average, self._optimizer = network, average, optimizer
-        self._size, self._processes = size, processes
+        self._network, self._average, self._optimizer, self._processes = network, average, optimizer, processes
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return weights, moving average and optimizer state, by name; of sharded tensors, this process's rows."""
@@ -39,8 +34,8 @@ class TrainingState:
         return named | self._optimizer.tensors()
 
     def numbers(self) -> dict[str, Any]:
-        """Return the state besides tensors: the optimizer's groups, and the size of forward passes on this device."""
-        return {"optimizers": [self._optimizer.state_dict()["param_groups"]], "micro_batch": self._size.state()}
+        """Return the state besides tensors: the optimizer's groups."""
+        return {"optimizers": [self._optimizer.state_dict()["param_groups"]]}
 
     @torch.no_grad()
     def restore(self, tensors: Mapping[str, torch.Tensor], numbers: dict[str, Any]) -> None:
@@ -49,7 +44,6 @@ class TrainingState:
             if not name.startswith("optimizer."):
                 value.copy_(tensors[name])
         self._optimizer.restore(tensors, numbers["optimizers"][0])
-        self._size.restore(numbers["micro_batch"])
 
     # Processes that each hold some rows of each tensor.
 
@@ -59,13 +53,11 @@ class TrainingState:
         parameter = self._optimizer.parameter(name) if kind == "optimizer" else rest
         return None if parameter is None else self._network.sharding.shapes.get(parameter)
 
-    def with_whole(
-        self, names: Iterable[str], function: Callable[[dict[str, torch.Tensor], Load], Returned]
-    ) -> Returned:
+    def with_whole(self, names: Iterable[str], function: Callable[[dict[str, torch.Tensor], Load], None]) -> None:
         """Run `function` on the main process with the whole tensors of these names; see `Sharding.on_main`."""
         tensors = self.tensors()
         parts = {name: (tensors[name], self.whole_shape(name)) for name in names}
-        return self._network.sharding.on_main(parts, function)
+        self._network.sharding.on_main(parts, function)
 
     def rows(self, name: str, shape: Sequence[int]) -> slice:
         """Return which rows of a checkpoint's tensor this process reads. `shape` is the tensor's whole shape."""

@@ -2,49 +2,53 @@
 
 The rows of a step are dealt to all processes, and each process cuts its share into forward passes. Dropout is keyed by
 row, so the number of processes and the size of the passes change only the order in which floating-point numbers are
-added. On CUDA a step never waits for the device, unless a pass is recorded (`cuda_graphs.py`): its numbers are read
-while the next step is running. It does not wait for the disk either: a thread plans the next step and reads its tokens
+added. On CUDA a step never waits for the device, unless a pass is recorded (`cuda_graphs.py`): whoever needs its
+numbers reads them later. It does not wait for the disk either: a thread plans the next step and reads its tokens
 meanwhile.
 """
 
-import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from babelmill.core.files import UserError
 from babelmill.core.words import first_line
 from babelmill.runtime.processes import Processes, may_lose_process
 from babelmill.stages import TrainStage
 from babelmill.training.batches.token_batches import Stream, Weights
 from babelmill.training.cuda_graphs import Recorder
-from babelmill.training.kernels.compilation import LEAST_ROWS
 from babelmill.training.networks.loss import no_sums
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.optim import MovingAverage, make_optimizer
-from babelmill.training.pass_size import FIRST_TOKENS, PassSize
-from babelmill.training.pending import Pending, Stopwatch, Votes, to_host
 from babelmill.training.plan import randomness
 from babelmill.training.plan.layouts import Layout
-from babelmill.training.plan.plan import Plan, Step, every_row
+from babelmill.training.plan.plan import Plan, Step
 from babelmill.training.plan.randomness import DROPOUT
 from babelmill.training.plan.rows import Rows, deal, passes, split, whole_rounds
-from babelmill.training.plan.schedule import mean_from
+from babelmill.training.plan.schedule import WHOLE_TOKENS, mean_from, whole_tokens
 from babelmill.training.state import TrainingState
 from babelmill.training.validation import Validation
 
 log = logging.getLogger(__name__)
 
-DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for the largest ones, which must fit
+
+class Outcome(NamedTuple):
+    """Holds the numbers of a step, over all processes, on the device."""
+
+    step: Step
+    sums: torch.Tensor  # [groups, 3] float64, see `loss.STATISTICS`
+    norm: torch.Tensor  # of the gradient before clipping, a scalar
 
 
 class Trainer:
     """Holds a run in progress on one process, and does its steps.
 
-    A pass has at most `micro_batch_tokens` (None: as many as fit, see `PassSize`). A validation measures at most
-    `validation_documents` documents of each language, and at most `validation_tokens` tokens (None: all).
+    A forward pass has at most `micro_batch_tokens`. A validation measures at most `validation_documents` documents of
+    each language, and at most `validation_tokens` tokens (None: all).
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Trainer:
         stream: Stream,
         validation: tuple[Sequence[Layout], Stream],
         processes: Processes,
-        micro_batch_tokens: int | None = None,
+        micro_batch_tokens: int = WHOLE_TOKENS,
         validation_documents: int | None = None,
         validation_tokens: int | None = None,
     ):
@@ -63,6 +67,7 @@ class Trainer:
         self.settings, self.train, self.network, self.plan = settings, train, network, plan
         self.processes, self.device = processes, processes.device
         self.model, self._gradients = network.model, network.gradients
+        self.micro_batch_tokens = whole_tokens(train) if network.sharded else micro_batch_tokens
         self._stream = stream
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._coming: dict[int, Future[Step]] = {}  # the step that the thread prepares, by number
@@ -72,9 +77,7 @@ class Trainer:
         # the moving average of the weights
         self.average = MovingAverage(trained, train.ema_decay, mean_from(train, plan.steps))
         self._recorder = Recorder(network, stream, plan.groups, self.device)
-        self.size = PassSize(micro_batch_tokens, network, train, processes)  # the size of forward passes
-        # what a checkpoint holds
-        self.state = TrainingState(network, self.average, self._optimizer, self.size, processes)
+        self.state = TrainingState(network, self.average, self._optimizer, processes)  # what a checkpoint holds
         layouts, validation_stream = validation
         # measures the validation split
         self.validation = Validation(
@@ -84,66 +87,25 @@ class Trainer:
             languages=settings.languages,
             layouts=layouts,
             stream=validation_stream,
-            size=self.size,
+            micro_batch_tokens=self.micro_batch_tokens,
             processes=processes,
             documents=validation_documents,
             tokens=validation_tokens,
         )
 
-    def begin_alike(self, leave: Callable[[], bool] = lambda: False) -> None:
-        """Give all processes the main one's weights, moving average and optimizer state, and passes of the same size.
-
-        If functions are compiled, all graphs that will be needed are made, too; see `Graphs.warm_up`.
-        """
-        self.state.copy_from_main()
-        if self.network.compiled is not None:
-            lengths = self.train.sequence_lengths
-            shapes = [*((length, True) for length in sorted({*lengths})), (lengths[0], False)]
-            self.network.compiled.warm_up(self._make_graph, shapes, self.processes, leave)
-        if self.size.unknown and self.device.type == "cuda":
-            self.find_size()
-        self.size.agree()
-
-    def find_size(self) -> None:
-        """Find how large forward passes may be."""
-        length = max(self.train.sequence_lengths)
-        with_moments = sum(part.numel() for group in self._optimizer.param_groups for part in group["params"])
-        self.size.find(lambda rows: self._try_pass(length, rows, training=True), with_moments)
-
-    def _make_graph(self, length: int, training: bool) -> None:
-        self._try_pass(length, max(LEAST_ROWS, min(self.size.tokens, FIRST_TOKENS) // length), training)
-
-    def _try_pass(self, length: int, count: int, training: bool) -> None:
-        """Make a forward pass of the `count` rows with the most targets; in training, also a backward pass."""
-        objective, layouts = self.plan.objective, self.plan.layouts if training else self.validation.layouts
-        rows = every_row(layouts, length, objective, objective.occurring[-1], DOCUMENTS_TO_FIT)
-        rows = rows[np.argsort(-rows.targets, kind="stable")[np.arange(count) % len(rows)]]
-        self.model.train(training)
-        if training:
-            self._learn(rows, length, objective.no_weights)
-            self._gradients.abandon()
-            return
-        with torch.no_grad(), may_lose_process():
-            batch = self.network.micro_batch(self.validation.stream, rows, length, objective.no_weights)
-            self.network.forward(batch, self.plan.groups)
-
-    def run_step(self, number: int, votes: Callable[[], Votes] = Votes) -> Pending:
-        """Do step `number`, counted from 0. `votes` is called at its end and returns what this process wants."""
-        whole, planning = Stopwatch(self.device), Stopwatch(self.device)
+    def run_step(self, number: int) -> Outcome:
+        """Do step `number`, counted from 0."""
         step = self._take(number)
-        data = [planning.end()]
         if not self.model.training:  # after a validation
             self.model.train()
         self.network.begin_step(number)
-        sums = self._learn_share(step, data)
+        sums = self._learn_share(step)
         self._gradients.reduce()
         self.processes.sum_(sums)
-        decided = votes().of_all(self.processes)
         norm, finite = self._gradients.clip(self.train.clip_norm)
         self._optimizer.update(step.learning_rate, finite)
         self.average.update(number)
-        sums, decided, norm = to_host(sums), to_host(decided), to_host(norm)
-        return Pending(step, sums, decided, norm, whole.end(), data)
+        return Outcome(step, sums, norm)
 
     def _take(self, number: int) -> Step:
         """Return a step that the thread has prepared, and let it prepare the next one. Its errors appear here."""
@@ -162,7 +124,8 @@ class Trainer:
 
         The generator is used if dropout is not keyed by row; then whole micro-batches are dealt.
         """
-        rank, size, most = self.processes.rank, self.processes.size, self.size.rows(step.length)
+        rank, size = self.processes.rank, self.processes.size
+        most = max(1, self.micro_batch_tokens // step.length)
         if self.network.sharded:
             parts = list(enumerate(whole_rounds(split(step.rows, most), size)))[rank::size]
         else:
@@ -171,39 +134,51 @@ class Trainer:
             parts = enumerate(passes(step.rows[mine], most))
         return [(randomness.key(self.train.seed, DROPOUT, step.step, i), rows) for i, rows in parts]
 
-    def _learn_share(self, step: Step, data: list[Stopwatch]) -> torch.Tensor:
+    def _learn_share(self, step: Step) -> torch.Tensor:
         """Compute the gradients of this process's rows, in smaller passes if memory runs out; return the rows' sums."""
         while True:
             sums, mine = no_sums(self.plan.groups, self.device), self._share(step)
-            parts = [rows for _, rows in mine]
             self._gradients.zero()
             try:
-                for i, (seed, rows) in enumerate(mine):
+                for seed, rows in mine:
                     if self.network.sharded:  # dropout is PyTorch's
                         torch.manual_seed(seed)
-                    # Send gradients early only if passes of this size fitted before: a step that fails must send none.
-                    last = i == len(mine) - 1 and self.size.fitted.has(step.length, parts)
-                    recorded = self._recorder.takes(rows, step.length)
-                    learn = self._recorder.learn if recorded else functools.partial(self._learn, last=last)
-                    part, building = learn(rows, step.length, step.weights)
-                    sums += part
-                    data.append(building)
-                self.size.fitted.add(step.length, parts)
+                    learn = self._recorder.learn if self._recorder.takes(rows, step.length) else self._learn
+                    sums += learn(rows, step.length, step.weights)
                 return sums
             except torch.OutOfMemoryError as error:
                 refused = first_line(error)
             # This is outside of the handler, so that the step's tensors are free again.
-            if not self._gradients.sending and self._recorder.stop():
-                log.warning("passes are not recorded any more, since memory ran out: %s", refused)
-                continue
-            self.size.halve(step.length, max(map(len, parts)), refused)
+            self._recorder.forget()
+            self._halve(step.length, max(len(rows) for _, rows in mine), refused)
 
-    def _learn(self, rows: Rows, length: int, weights: Weights, last: bool = False) -> tuple[torch.Tensor, Stopwatch]:
-        """Add a micro-batch's gradient; return its sums by group of targets, and the time of building it."""
-        building = Stopwatch(self.device)
-        batch = self.network.micro_batch(self._stream, rows, length, weights)
-        building.end()
-        with may_lose_process():
-            loss, sums = self.network.forward(batch, self.plan.groups)
-            self._gradients.backward(loss, last)
-        return sums, building
+    def _halve(self, length: int, largest: int, refused: str) -> None:
+        """Make smaller passes after one of up to `largest` rows did not fit into memory; `refused`: PyTorch's words.
+
+        Other processes need not do the same. A UserError says that the size of passes is part of the result, or that a
+        single row does not fit.
+        """
+        advice = "train.activation_checkpointing: true saves memory"
+        if self.network.sharded:
+            raise UserError(
+                f"train.micro_batch_tokens = {self.micro_batch_tokens} does not fit into memory; lower it; {advice}:"
+                f" {refused}"
+            )
+        if largest < 2:
+            raise UserError(
+                f"a row of {length} tokens does not fit into memory; choose a smaller model; {advice}: {refused}"
+            )
+        self.micro_batch_tokens = self.validation.micro_batch_tokens = largest // 2 * length
+        log.warning("memory ran out: forward passes of %d tokens from now on: %s", self.micro_batch_tokens, refused)
+
+    def _learn(self, rows: Rows, length: int, weights: Weights) -> torch.Tensor:
+        """Add a micro-batch's gradient; return its sums by group of targets."""
+
+        def compute() -> torch.Tensor:
+            batch = self.network.micro_batch(self._stream, rows, length, weights)
+            with may_lose_process():
+                loss, sums = self.network.forward(batch, self.plan.groups)
+                self._gradients.backward(loss)
+            return sums
+
+        return self.network.attempt(compute)

@@ -1,28 +1,22 @@
 """Measure the validation split with the present weights, and with their moving average."""
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from babelmill.core.words import first_line
 from babelmill.runtime.processes import Processes, may_lose_process
 from babelmill.training.batches.token_batches import Stream
 from babelmill.training.networks.loss import no_sums, summarize
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.optim import MovingAverage
-from babelmill.training.pass_size import PassSize
-from babelmill.training.pending import Votes
 from babelmill.training.plan.layouts import Layout
 from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.plan.randomness import VALIDATION
-from babelmill.training.plan.rows import Rows, passes, split, whole_rounds
+from babelmill.training.plan.rows import Rows, split, whole_rounds
 
-log = logging.getLogger(__name__)
-
-LEAVE_EVERY = 8  # micro-batches per process between two votes on leaving
+LEAVE_EVERY = 8  # micro-batches per process between two questions whether to leave
 FORWARD = 1 / 3  # the share of a forward pass in the time of a step: the backward pass takes twice as long
 MEASURED = "targets"  # in a validation line: how many targets it measured, in which samples differ
 
@@ -42,16 +36,16 @@ class Validation:
         languages: list[str],
         layouts: Sequence[Layout],
         stream: Stream,
-        size: PassSize,
+        micro_batch_tokens: int,
         processes: Processes,
         documents: int | None,
         tokens: int | None,
     ):
         self._network, self._average, self._plan, self._languages = network, average, plan, languages
         self.layouts, self.stream, self._bounds = layouts, stream, (documents, tokens)
-        self._size, self._processes = size, processes
+        self._processes = processes
         self._length = plan.train.sequence_lengths[0]
-        self._at_once: int | None = None  # rows per pass; None: as many as in training
+        self.micro_batch_tokens = micro_batch_tokens  # most tokens per pass
 
     def _rows(self, kind: int) -> Rows:
         return every_row(self.layouts, self._length, self._plan.objective, kind, *self._bounds)
@@ -91,10 +85,11 @@ class Validation:
         for i, kind in enumerate(kinds):
             rows = self._rows(kind)
             together = processes.size if self._network.sharded else 1
-            micro_batches = whole_rounds(split(rows, self._size.rows(self._length)), together)
+            most = max(1, self.micro_batch_tokens // self._length)
+            micro_batches = whole_rounds(split(rows, most), together)
             for first in range(0, len(micro_batches), processes.size):
                 asked = first % (LEAVE_EVERY * processes.size) == 0
-                if asked and Votes.read(Votes(leave=leave()).of_all(processes)).leave:
+                if asked and processes.any(leave()):
                     return None
                 if first + processes.rank < len(micro_batches):
                     sums += self._statistics(micro_batches[first + processes.rank])
@@ -106,24 +101,12 @@ class Validation:
         return summary | {MEASURED: int(counts.sum())}
 
     def _statistics(self, rows: Rows) -> torch.Tensor:
-        """Return the sums of rows, computed in smaller passes if memory runs out."""
+        """Return the sums of rows."""
         network, weights = self._network, self._plan.objective.no_weights
-        while True:
-            sums = no_sums(self._plan.groups, self._processes.device)
-            parts = passes(rows, self._at_once or len(rows))
-            try:
-                for part in parts:
-                    batch = network.micro_batch(self.stream, part, self._length, weights, VALIDATION)
-                    with may_lose_process():
-                        sums += network.forward(batch, self._plan.groups)[1]
-                return sums
-            except torch.OutOfMemoryError as error:
-                refused, largest = first_line(error), max(map(len, parts))
-                if network.sharded or largest < 2:  # the others would wait for this process's passes
-                    raise
-            self._at_once = largest // 2
-            log.warning(
-                "from now on, %d rows are validated at once, since more do not fit into memory: %s",
-                largest // 2,
-                refused,
-            )
+
+        def compute() -> torch.Tensor:
+            batch = network.micro_batch(self.stream, rows, self._length, weights, VALIDATION)
+            with may_lose_process():
+                return network.forward(batch, self._plan.groups)[1]
+
+        return network.attempt(compute)

@@ -5,8 +5,8 @@ the loss of a micro-batch, how to sum gradients over processes, and which forwar
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -20,20 +20,7 @@ from babelmill.training.optimization.optim import decays_by_name
 from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.plan.rows import Rows
 
-
-def matrices_of_layers(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the weights of the layers with two dimensions or more by name, but for embeddings.
-
-    Layers are the modules in lists (`nn.ModuleList`). The list in a GPT-BERT's head is not one of them: its members are
-    single linear layers, norms and the like.
-    """
-    found: set[int] = set()
-    for each in model.modules():
-        if isinstance(each, nn.ModuleList) and not any(isinstance(member, nn.Linear) for member in each):
-            for module in each.modules():
-                held = () if isinstance(module, nn.Embedding) else module.parameters(recurse=False)
-                found |= {id(parameter) for parameter in held if parameter.ndim > 1}
-    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in found}
+Result = TypeVar("Result")
 
 
 class Network(ABC):
@@ -55,6 +42,10 @@ class Network(ABC):
     @abstractmethod
     def begin_step(self, number: int) -> None:
         """Get ready for the forward passes of step `number`, counted from 0."""
+
+    def attempt(self, compute: Callable[[], Result]) -> Result:
+        """Return what a pass of this network computes; see `Graphs.attempt`."""
+        return compute() if self.compiled is None else self.compiled.attempt(compute)
 
     def micro_batch(self, stream: Stream, rows: Rows, length: int, weights: Weights, use: int = 0) -> Any:
         """Build a micro-batch from a stream (see `Stream`), with as many rows as compiled functions need."""
@@ -95,16 +86,16 @@ class Network(ABC):
     def matrices(self) -> set[str]:
         """Return the names of the matrices of the model's layers, which Muon updates.
 
-        A UserError says that a parameter of a layer has more than two dimensions, as the experts of a mixture have.
+        Layers are the modules in lists (`nn.ModuleList`), but for the list in a GPT-BERT's head, whose members are
+        single linear layers, norms and the like. Embeddings are no matrices.
         """
-        named = matrices_of_layers(self.model)
-        for name, parameter in named.items():
-            if parameter.ndim > 2:
-                raise UserError(
-                    f"train.optimizer = muon updates the matrices of layers, but {name} has {parameter.ndim}"
-                    " dimensions; set lamb or adamw, with their learning rates (docs/training.md)"
-                )
-        return set(named)
+        found: set[int] = set()
+        for each in self.model.modules():
+            if isinstance(each, nn.ModuleList) and not any(isinstance(member, nn.Linear) for member in each):
+                for module in each.modules():
+                    held = () if isinstance(module, nn.Embedding) else module.parameters(recurse=False)
+                    found |= {id(parameter) for parameter in held if parameter.ndim > 1}
+        return {name for name, parameter in self.model.named_parameters() if id(parameter) in found}
 
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters by name, the same objects at each call. The other parameters are frozen."""

@@ -10,23 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from babelmill.config import model_size, schema
+from babelmill.config import model_size
 from babelmill.config.model_source import with_our_names
-from babelmill.model.gpt_bert import training_mask
 from babelmill.model.norbert4 import LARGEST, SHARPNESS, NorBERT4, NorBERT4Shape
-from babelmill.runtime import cost
-from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
 from babelmill.training.batches.token_batches import MicroBatch
-from babelmill.training.kernels.compilation import Graphs
-from babelmill.training.kernels.dropout import Keys
 from babelmill.training.kernels.norbert4_functions import install
-from babelmill.training.networks.loss import by_target, from_scores, loss
-from babelmill.training.networks.network import Network
-from babelmill.training.optimization.gradients import FlatGradients
-from babelmill.training.optimization.sharding import Sharding
-from babelmill.training.plan import randomness
-from babelmill.training.plan.randomness import INITIALIZATION
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.networks.loss import from_scores
 
 
 def from_scores_to_cap(
@@ -53,68 +44,25 @@ def size_of(shape: NorBERT4Shape) -> model_size.Size:
     )
 
 
-class NorBERT4Network(Network):
-    """Trains a NorBERT4.
+class NorBERT4Network(GPTBertNetwork):
+    """Trains a NorBERT4. By hand are the feed-forward blocks on a CPU; of attention, see `norbert4_functions.py`."""
 
-    Args:
-        shape: the shape of the model.
-        train: seed, precision and so on.
-        processes: this process among the others.
-        by_hand: use faster functions in the feed-forward blocks on a CPU; False: use the shipped operations there. For
-            attention, see `kernels/norbert4_functions.py`.
-        graphs: compiles functions; None: nothing is compiled.
-    """
+    _from_scores = staticmethod(from_scores_to_cap)
 
-    def __init__(
-        self,
-        shape: NorBERT4Shape,
-        train: schema.Train,
-        processes: Processes,
-        by_hand: bool = True,
-        graphs: Graphs | None = None,
-    ):
-        self._train, self._device, self._size = train, processes.device, size_of(shape)
-        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
-        model = NorBERT4(shape, train.activation_checkpointing).to(self._device)
-        self.keys = Keys(train.seed, self._device)
-        install(model, self.keys, by_hand and self._device.type == "cpu" and graphs is None)
-        self.model = self._norbert4 = model
-        self.gradients, self.sharding = FlatGradients(model, processes), Sharding({}, processes)
-        self.config = {"architecture": "norbert4"} | with_our_names(asdict(shape))
-        self._from_scores = from_scores_to_cap
-        self.compiled = graphs
-        if graphs is not None:
-            for layer in model.encoder.layers:
-                layer.forward = graphs.of(layer.forward, self._batched)
-            classifier = model.classifier
-            classifier.features = graphs.of(classifier.features, lambda hidden: [hidden, self.keys.targets])
-            self._from_scores = graphs.of(from_scores_to_cap, by_target)
+    def _make(self, shape: Any, processes: Processes, by_hand: bool) -> tuple[Any, list[nn.Module]]:
+        self._size, self.config = size_of(shape), {"architecture": "norbert4"} | with_our_names(asdict(shape))
+        model = NorBERT4(shape, self._train.activation_checkpointing).to(self._device)
+        install(model, self.keys, by_hand and self._device.type == "cpu" and self.compiled is None)
+        return model, [*model.encoder.layers]
 
-    def _batched(
-        self, hidden: torch.Tensor, embeddings: torch.Tensor, first: torch.Tensor | None, sight: Any, *_: Any
-    ) -> list[torch.Tensor]:
-        """Return a layer's tensors whose first dimension is the rows."""
+    def _batched(self, hidden: torch.Tensor, *more: Any) -> list[torch.Tensor]:
+        embeddings, first, sight = more[:3]
         given = [hidden, embeddings, self.keys.rows, *sight.visible]
         return given if first is None else [*given, first]
 
-    def begin_step(self, number: int) -> None:
-        """Set the dropout key that all rows of step `number` share."""
-        self.keys.begin_step(number)
-
-    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Network.forward`."""
-        model = self._norbert4
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._train.precision == "bf16"):
-            seen = training_mask(batch.segments, batch.causal)
-            self.keys.begin_pass(batch.dropout, batch.positions, batch.input_ids.size(1))
-            hidden = model.encode(batch.input_ids, seen)
-            features = model.classifier.features(hidden.flatten(0, 1).index_select(0, batch.positions))
-            matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias
-            return loss(features, matrix, bias, batch, self._train.z_loss_weight, groups, self._from_scores)
-
-    def flops(self, length: int, positions: float, targets: Amount) -> Amount:
-        """See `Network.flops`."""
-        return cost.flops(self._size, length, positions, targets)
+    def _encode(self, batch: MicroBatch, seen: torch.Tensor) -> torch.Tensor:
+        self.keys.begin_pass(batch.dropout, batch.positions, batch.input_ids.size(1))
+        return self.model.encode(batch.input_ids, seen)
 
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
         """Return whether a parameter has weight decay: matrices have, scales and lambdas do not."""

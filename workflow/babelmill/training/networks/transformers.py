@@ -1,14 +1,9 @@
 """Train a transformers model, with its own masked or causal class and dropout. Documents are kept apart."""
 
 import contextlib
-import logging
-from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend
-from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -40,9 +35,6 @@ from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import hides_alone, objective_of
 from babelmill.training.plan.randomness import INITIALIZATION
 
-log = logging.getLogger(__name__)
-
-DEVICES = ("cuda",)  # that warn; on a CPU, PyTorch computes the formula whenever attention has dropout
 BASE_LAYER = ".base_layer."  # peft inserts this into the names of frozen weights
 
 
@@ -70,36 +62,6 @@ class _ScoresAndLoss(nn.Module):
         return loss(features, matrix, bias, batch, self._z_loss_weight, groups)  # pyright: ignore
 
 
-class _WarnOfFormula(TorchFunctionMode):
-    """Warns at the first call of attention for which PyTorch has no fused kernel, and computes the formula.
-
-    `scaled_dot_product_attention` chooses a kernel by the device, the precision, the width of heads, the mask and
-    dropout. If no fused kernel fits, it computes the formula, which takes several times as long, and memory for all T^2
-    weights. PyTorch does not report this. A model that computes the formula itself is not noticed here.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self._warned = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        if func is F.scaled_dot_product_attention and not self._warned:
-            self._look_at(*args, **given)
-        return func(*args, **given)
-
-    def _look_at(self, query: torch.Tensor, *args: Any, **given: Any) -> None:
-        if torch._fused_sdp_choice(query, *args, **given) == SDPBackend.MATH.value:  # pyright: ignore
-            width, precision = query.size(-1), str(query.dtype).removeprefix("torch.")
-            log.warning(
-                "PyTorch has no fused attention for this model here (heads of width %d, %s): it computes the formula,"
-                " which is slower and takes more memory",
-                width,
-                precision,
-            )
-            self._warned = True
-
-
 class TransformersNetwork(Network):
     """Trains a transformers model, which is spread over all processes (`fsdp.py`).
 
@@ -122,7 +84,7 @@ class TransformersNetwork(Network):
         auto = auto_class(train)
         first_position = processes.on_main(lambda: prove(config, auto, vocabulary, longest))
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
-        with without_values() if loaded else torch.device("cpu" if processes.main else "meta"):
+        with without_values() if loaded else contextlib.nullcontext():
             made = make_model(config, auto)
         self.config = {
             "architecture": "transformers",
@@ -142,29 +104,23 @@ class TransformersNetwork(Network):
             add_adapters(made, train.lora_rank, alpha_of(train))
             if train.precision == "bf16":
                 frozen_in(made, torch.bfloat16)
-        self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes, loaded)
+        self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes)
 
-    def _spread(
-        self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes, loaded: bool
-    ) -> None:
+    def _spread(self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes) -> None:
         """Spread a model, as part of a module that computes its loss, over all processes; see `fsdp.shard`."""
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
         self.sharding = Sharding(self._shapes | plain, processes)
         self.model, self._with_loss = made, with_loss
-        shard(with_loss, blocks_of(made), processes, train, loaded)
+        shard(with_loss, blocks_of(made), processes, train)
         self._parts = parts_of(made)
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
-        warns = processes.main and processes.device.type in DEVICES
-        self._first_pass = _WarnOfFormula() if warns else contextlib.nullcontext()
 
     def begin_step(self, number: int) -> None:
         """Do nothing: dropout uses PyTorch's generator, which the trainer seeds for each micro-batch."""
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-        with self._first_pass:
-            result = self._with_loss(batch, groups)
-        self._first_pass = contextlib.nullcontext()
+        result = self._with_loss(batch, groups)
         if not torch.is_grad_enabled():
             self._with_loss.reshard()  # pyright: ignore  # else FSDP2 keeps weights for a backward pass
         return result

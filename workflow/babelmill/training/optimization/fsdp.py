@@ -7,51 +7,48 @@ whole gradient.
 
 A single process is a group of one. So the computation and its types do not depend on the number of processes.
 
-A run with random weights begins with the main process's weights: the other processes make the model without values and
-receive their rows. If weights are read from files, all processes make the model without values, and each reads its own
-rows. Allocated memory takes no room until it is written to. So at most one process ever holds the whole model.
+A run with random weights begins with those of the main process: each process makes the whole model, and keeps its rows.
+If weights are read from files, all processes make the model without values, and each reads its own rows. Allocated
+memory takes no room until it is written to. So no process ever holds the whole of a large model.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from babelmill.config import schema
-from babelmill.runtime.processes import Processes, give_back_memory, lost_process
+from babelmill.runtime.processes import Processes, give_back_memory
 from babelmill.training.optimization.gradients import Gradients
 from babelmill.training.optimization.optim import clip_to
-from babelmill.training.optimization.sharding import Sharding, rows_of
+from babelmill.training.optimization.sharding import Sharding
 
 
-def shard(
-    whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, train: schema.Train, loaded: bool = False
-) -> None:
+def shard(whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, train: schema.Train) -> None:
     """Cut the parameters of a module: each process keeps its rows, on its device. `blocks` are gathered one by one.
 
     Parameters that belong to no block are gathered during the forward pass of `whole`: use them only inside it.
 
     Args:
-        whole: the module. On the main process it has its values; elsewhere it may be on the meta device.
+        whole: the module. Parameters on the meta device get their values later.
         blocks: parts of the module.
         processes: this process among the others.
         train: the precision in which blocks compute. Gradients are summed in fp32.
-        loaded: whether parameters on the meta device get their values later. Then they are the same ones on all
-            processes.
     """
     mesh = processes.mesh()
     types = {"reduce_dtype": torch.float32}
     types |= {"param_dtype": torch.bfloat16} if train.precision == "bf16" else {}
     empty = _allocate(whole)
     for held, name in _tensors(whole):
-        if not isinstance(held[name], nn.Parameter):
-            held[name] = processes.from_main_(held[name].contiguous())
+        tensor = held[name]
+        if not isinstance(tensor, nn.Parameter):
+            held[name] = processes.from_main_(tensor.contiguous())
+        elif id(tensor) not in empty:
+            processes.from_main_(tensor.data)
     for module in (*blocks, whole):
-        _hand_out([p for p in module.parameters() if not (loaded and id(p) in empty)], processes)
         # Weights of targets are inputs of `whole`: they must not be cast.
         policy = MixedPrecisionPolicy(**types, cast_forward_inputs=module is not whole)
         fully_shard(module, mesh=mesh, mp_policy=policy)
@@ -83,21 +80,6 @@ def _allocate(whole: nn.Module) -> set[int]:
                 made[tensor] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
             held[name] = made[tensor]
     return {id(tensor) for tensor in made.values()}
-
-
-@torch.no_grad()
-def _hand_out(parameters: Sequence[nn.Parameter], processes: Processes) -> None:
-    """Send all processes their rows of the main process's weights, for the parameters that are not cut yet."""
-    for parameter in parameters:
-        if processes.size == 1 or isinstance(parameter, DTensor):
-            continue
-        with lost_process():
-            for rank in range(1, processes.size):
-                rows = parameter[rows_of(len(parameter), rank, processes.size)]
-                if rows.numel() and processes.main:
-                    dist.send(rows, rank)
-                elif rows.numel() and rank == processes.rank:
-                    dist.recv(rows, 0)
 
 
 def parts_of(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -133,7 +115,7 @@ class ShardedGradients(Gradients):
         for parameter, part in self._pairs:
             parameter.grad = part.grad = None
 
-    def backward(self, loss: torch.Tensor, last: bool) -> None:
+    def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of a loss."""
         loss.backward()
 

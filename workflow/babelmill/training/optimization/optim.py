@@ -7,14 +7,12 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from babelmill.config import schema
-from babelmill.training.optimization.orthogonal import AT_ONCE, orthogonalize
 from babelmill.training.optimization.sharding import Sharding
 
 Groups = list[dict[str, Any]]  # groups of parameters, as torch.optim takes them
@@ -25,6 +23,13 @@ PREFIX = "optimizer.0."  # begins names in checkpoints; a parameter's number and
 MOMENTUM = "optimizer.momentum."  # begins names in checkpoints; the name of a matrix follows
 SEGMENT = 1024  # elements; the update of a parameter takes a multiple of this in LAMB's buffer
 NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without weight decay, as published
+
+
+# Of Muon.
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # by Jordan et al. (2024): they raise small singular values fastest
+STEPS = 5
+SMALLEST_NORM = 1e-7
+AT_ONCE = 2**25  # elements: more matrices than that are not orthogonalized at once, to bound the memory
 
 
 class FusedAdamW(torch.optim.AdamW):
@@ -152,21 +157,23 @@ class Lamb(FusedAdamW):
         return torch.where(self._decayed & (pairs.amin(0) > 0), norm / update, 1.0)
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Matrices of one shape, which Muon updates together.
+def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
+    """Return matrices with the same singular vectors, and with singular values between about 0.7 and 1.2.
 
-    Attributes:
-        shape: the shape of a whole matrix.
-        parameters: the matrices, or this process's rows of them.
-        momentum: [matrices, rows, columns], their averaged gradients.
-        owner: the process that orthogonalizes the first matrix; the next matrix belongs to the next process.
+    Each step of Newton and Schulz's iteration replaces X by a X + (b X X^T + c (X X^T)^2) X, so a singular value s
+    becomes a s + b s^3 + c s^5. Singular values that are nearly 0 stay small; a matrix of zeros stays one.
+
+    Args:
+        matrices: [matrices, rows, columns]. Products are computed in their type.
     """
-
-    shape: torch.Size
-    parameters: list[torch.Tensor]
-    momentum: torch.Tensor
-    owner: int
+    a, b, c = COEFFICIENTS
+    tall = matrices.size(1) > matrices.size(2)
+    x = matrices.mT if tall else matrices  # X X^T is the smaller product
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=SMALLEST_NORM)
+    for _ in range(STEPS):
+        product = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(product, product, product, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
 
 
 class Muon(FusedAdamW):
@@ -177,12 +184,11 @@ class Muon(FusedAdamW):
     m = 0.95 m + 0.05 g;  u = orthogonalized(0.95 m + 0.05 g);  p *= 1 - lr wd;  p -= lr 0.2 sqrt(max(shape)) u
 
     The factor gives u the size of an update of AdamW (Liu et al., 2025, arXiv:2502.16982). This is `torch.optim.Muon`
-    with `adjust_lr_fn="match_rms_adamw"`, which updates one whole matrix after the other, and always in bf16. Here all
-    matrices of a shape are updated together. If each process holds some rows of each matrix, the processes send each
-    other the rows, so that each orthogonalizes some of the matrices. This exchange was not run on GPUs yet.
+    with `adjust_lr_fn="match_rms_adamw"`, which updates one matrix after the other, and always in bf16. Here all
+    matrices of a shape are updated together. They must be whole on each process.
 
     Args:
-        params, lr, betas, eps, sharding: see `FusedAdamW`; `params` are the other parameters.
+        params, lr, betas, eps: see `FusedAdamW`; `params` are the other parameters.
         matrices: the matrices by name.
         weight_decay: their weight decay.
         bf16: whether they are orthogonalized in bf16. Otherwise, this is done in the type of the parameters.
@@ -196,49 +202,41 @@ class Muon(FusedAdamW):
         lr: float,
         betas: Sequence[float] = (0.9, 0.98),
         eps: float = 1e-8,
-        sharding: Sharding | None = None,
         matrices: Mapping[str, nn.Parameter] | None = None,
         weight_decay: float = 0.0,
         bf16: bool = False,
     ):
-        super().__init__(params, lr, betas, eps, sharding)
+        super().__init__(params, lr, betas, eps)
         self._decay, self._type = weight_decay, torch.bfloat16 if bf16 else None
         self._momentum: dict[str, torch.Tensor] = {}
-        self._batches: list[_Batch] = []
+        self._batches: list[tuple[list[torch.Tensor], torch.Tensor]] = []  # matrices of one shape, and their momentum
         by_shape: dict[torch.Size, list[str]] = {}
         matrices = matrices or {}
         for name, matrix in matrices.items():
-            shape = sharding.shapes.get(name, matrix.shape) if sharding else matrix.shape
-            by_shape.setdefault(shape, []).append(name)
+            by_shape.setdefault(matrix.shape, []).append(name)
         for shape, names in by_shape.items():
-            most = max(1, AT_ONCE // shape.numel()) * (sharding.parts if sharding else 1)
+            most = max(1, AT_ONCE // shape.numel())
             for some in (names[begin : begin + most] for begin in range(0, len(names), most)):
                 parameters: list[torch.Tensor] = [matrices[name] for name in some]
                 momentum = torch.zeros_like(torch.stack([parameter.detach() for parameter in parameters]))
-                self._batches.append(_Batch(shape, parameters, momentum, len(self._momentum)))
+                self._batches.append((parameters, momentum))
                 self._momentum |= zip(some, momentum.unbind(), strict=True)
 
     @torch.no_grad()
     def update(self, learning_rate: float, finite: torch.Tensor) -> None:
         """See `FusedAdamW.update`."""
         super().update(learning_rate, finite)
-        for batch in self._batches:
-            gradients = torch.stack([parameter.grad for parameter in batch.parameters])  # pyright: ignore[reportArgumentType]
-            batch.momentum.lerp_(gradients, 0.05 * finite)
-            update = self._orthogonalized(gradients.lerp_(batch.momentum, 0.95), batch)
+        for parameters, momentum in self._batches:
+            gradients = torch.stack([parameter.grad for parameter in parameters])  # pyright: ignore[reportArgumentType]
+            momentum.lerp_(gradients, 0.05 * finite)
+            mixed = gradients.lerp_(momentum, 0.95)
+            update = orthogonalize(mixed.to(self._type or mixed.dtype)).to(mixed.dtype)
             if amount := learning_rate * self._decay:
-                torch._foreach_mul_(batch.parameters, 1 - amount * finite)  # pyright: ignore[reportPrivateImportUsage]
+                torch._foreach_mul_(parameters, 1 - amount * finite)  # pyright: ignore[reportPrivateImportUsage]
             # Not 0.0: x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0.
-            update = torch.where(finite > 0, update * (-learning_rate * 0.2 * math.sqrt(max(batch.shape))), -0.0)
-            torch._foreach_add_(batch.parameters, list(update.unbind()))  # pyright: ignore[reportPrivateImportUsage]
-
-    def _orthogonalized(self, matrices: torch.Tensor, batch: _Batch) -> torch.Tensor:
-        """Return orthogonalized matrices, [matrices, rows, columns], from them or from this process's rows of them."""
-        given = matrices.to(self._type or matrices.dtype)
-        if self._sharding is None or self._sharding.parts == 1:
-            return orthogonalize(given).to(matrices.dtype)
-        whole = self._sharding.whole_matrices(given, batch.shape[0], batch.owner)
-        return self._sharding.rows_of_matrices(orthogonalize(whole), len(given), batch.owner).to(matrices.dtype)
+            size = math.sqrt(max(momentum.shape[1:]))
+            update = torch.where(finite > 0, update * (-learning_rate * 0.2 * size), -0.0)
+            torch._foreach_add_(parameters, list(update.unbind()))  # pyright: ignore[reportPrivateImportUsage]
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """See `FusedAdamW.tensors`."""
@@ -295,7 +293,7 @@ def make_optimizer(
         by_muon = {name: parameter for name, parameter in named.items() if name in matrices}
         rest = ((name, parameter) for name, parameter in named.items() if name not in matrices)
         groups = parameter_groups(rest, 0.0, decays)
-        return Muon(groups, *shared, by_muon, train.weight_decay, bf16=train.precision == "bf16")
+        return Muon(groups, *shared[:3], by_muon, train.weight_decay, bf16=train.precision == "bf16")
     kinds = {kind.name: kind for kind in (FusedAdamW, *FusedAdamW.__subclasses__())}
     return kinds[train.optimizer](parameter_groups(named.items(), train.weight_decay, decays), *shared)
 

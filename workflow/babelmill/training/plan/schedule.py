@@ -12,7 +12,7 @@ import numpy as np
 from babelmill.config import schema
 from babelmill.core.files import UserError
 
-CPU_TOKENS = 2048  # tokens of a forward pass on a CPU
+CPU_TOKENS = 2048  # most tokens of a forward pass on a CPU: more are not faster
 WHOLE_TOKENS = 16384  # tokens of a micro-batch, if processes get whole ones and train.micro_batch_tokens is not set
 CHUNK = 2**26, 2**24  # scores that exist at once: on a GPU, and on a CPU (where they fit into the cache)
 PERIOD = 2**16  # language proportions are multiples of 1 / PERIOD, so that their schedule repeats
@@ -73,6 +73,11 @@ def validation_bound(run: schema.Run, train: schema.Train, steps: int) -> int | 
         return None
     between = min(run.validate_every or steps, steps) * train.global_batch_tokens
     return max(LEAST_VALIDATED, int(VALIDATED_SHARE * between))
+
+
+def micro_batch_tokens(run: schema.Run, on_gpu: bool) -> int:
+    """Return the most tokens of a forward pass, where its size is no part of the result."""
+    return run.micro_batch_tokens if on_gpu else min(run.micro_batch_tokens, CPU_TOKENS)
 
 
 def whole_tokens(train: schema.Train) -> int:
