@@ -186,6 +186,7 @@ def test_all_commands_by_hand_name_models_alike(hub, capsys):
     for name in ("converted/small_one", "small_one"):
         assert main(["score", name, *words[1:]]) == 0, "a folder needs no configuration"
     capsys.readouterr()
+    Path("config/config.yaml").unlink()
     for name in ("smal_one", "nobody/smal_one", "converted/smal_one"):
         of_hub = run_module("babelmill", "score", name, *words[1:], cwd=Path.cwd())
         assert of_hub.returncode == 1 and "did you mean small_one?" in of_hub.stderr, of_hub.stderr

@@ -90,11 +90,6 @@ def configured(**evaluation) -> dict:
 
 
 def test_from_text_to_the_challenge(checkout, hub):
-    status = checkout.babelmill("status", "mine")
-    assert "mine: 0 of 3 numbers\n  missing: Basics (not scored yet)\n  missing: More (" in status
-    assert "More (not scored yet; the model is not scored on blimp_filtered (evaluation.suites))" in status
-    assert "GLUE (needs fine-tuning)" in status
-
     root = checkout.results
     (root / "texts/eng/planted.txt").write_text("Seven wizards boil water!")  # not for validation
     checkout.snakemake("submissions/mine.json")
@@ -130,20 +125,9 @@ def test_from_text_to_the_challenge(checkout, hub):
 
     assert checkout.would_run("submissions/mine.json") == []
     assert "submission       up to date" in checkout.babelmill("why", "mine")
-    status = checkout.babelmill("status", "mine")
-    assert "mine: 1 of 3 numbers: Basics\n  missing:" in status
-    assert f"submissions/mine.json: {found['leaderboard']['score']:.2f} on the leaderboard" in status
-    planted = "basics: 1 of 6 pairs stands in the training text (5 are too short to tell); without it "
-    assert f"mine: {planted}" in status and planted in (root / "logs/submission/mine.log").read_text()
-    assert "contexts: " not in status, "none of its items stands there"
-    checkout.configure(configured(pairs=1))
-    assert f"mine: {planted}" not in checkout.babelmill("status", "mine"), "this score would be made again"
-    checkout.configure(configured())
-    overlap = (root / "results/of/mine/score/basics").resolve() / "overlap.json"
-    before = overlap.read_text()
-    overlap.write_text(before.replace("wizards", "wizzard"))
-    assert f"mine: {overlap.relative_to(root.resolve())}: damaged" in checkout.babelmill("status", "mine")
-    overlap.write_text(before)
+    log = (root / "logs/submission/mine.log").read_text()
+    assert "basics: 1 of 6 pairs stands in the training text (5 are too short to tell); without it " in log
+    assert "contexts: " not in log, "none of its items stands there"
     environment = checkout.environment | {name: value for name, value in os.environ.items() if name.startswith("HF_")}
     options = ["--snakefile", checkout.path / "Snakefile", "--resources", "gpu=0", "--cores", "1"]
     environment["HF_TOKEN"] = "hf_good"

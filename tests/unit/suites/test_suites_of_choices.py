@@ -196,7 +196,7 @@ def test_files_of_the_challenge_are_those_of_its_folder():
     assert list(found["sources"]) == [f"{data}/full_eval/comps/*.jsonl"] and found["kind"] == "choices"
     assert "source" not in settings_of(challenge(evaluation_data=str(data)), "eng", "suite.blimp_filtered")
     assert "source" in settings_of(challenge(), "eng", "suite.blimp_filtered"), "it is on the Hub, too"
-    with pytest.raises(UserError, match=r"evaluation_data = '': .* from which model eng needs comps, rte"):
+    with pytest.raises(UserError, match=r"evaluation_data = '': .*: the suite comps needs it"):
         settings_of(challenge(), "eng", "suite.comps")
     with pytest.raises(
         UserError, match=r"config/config.yaml: evaluation_data = '\.': a folder with full_eval or fast_eval or mul"

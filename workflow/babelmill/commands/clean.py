@@ -29,8 +29,7 @@ def models_of(graph: Graph) -> list[str]:
     configuration = graph.configuration
     ran = [path.stem for path in ASKED.glob("*.json")] + [path.name for path in Path("converted").glob("*")]
     ran = [name for name in sorted(ran) if configuration.is_model(name)]
-    cells = [cell.name for each in configuration.cells.values() for cell in each]
-    return list(dict.fromkeys([*configuration.targets(), *configuration.top.models, *cells, *ran]))
+    return list(dict.fromkeys([*configuration.targets(), *configuration.top.models, *ran]))
 
 
 def unused(graph: Graph) -> Iterator[Path]:

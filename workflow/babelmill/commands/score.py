@@ -168,8 +168,9 @@ def print_words(args: argparse.Namespace) -> None:
     if args.language or args.pairs or args.masked_pairs or args.out:
         raise UserError("--words prints a table of words: --language, --pairs, --masked-pairs and --out are for suites")
     lines = list(lines_of(args.words))
-    needs_none = converted_folder(args.model).is_dir() or not Path(loading.USER_FILE).is_file()
-    folder, _, _ = model_folder(args, () if needs_none else loading.from_arguments(args).known_models())
+    configured = args.profile or args.configfile or args.config or Path(loading.USER_FILE).is_file()
+    needed = configured and not converted_folder(args.model).is_dir()
+    folder, _, _ = model_folder(args, loading.from_arguments(args).known_models() if needed else ())
     there = methods_of(folder)
     names = args.method or [name for name in OF_WORDS if name in there][:1]
     if len(names) != 1 or names[0] not in OF_WORDS or names[0] not in there:
