@@ -34,7 +34,9 @@ class Batch(Protocol):
     def nbytes(self) -> int: ...
 
 
-B, S, R = TypeVar("B", bound=Batch), TypeVar("S"), TypeVar("R")
+B = TypeVar("B", bound=Batch)
+S = TypeVar("S")
+R = TypeVar("R")
 
 
 def in_order(work: Callable[[B, S], R], batches: Iterable[B], state: S, threads: int) -> Generator[R]:

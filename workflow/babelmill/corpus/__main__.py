@@ -23,6 +23,7 @@ for training.
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 import sys
 import tempfile
@@ -42,8 +43,8 @@ from babelmill.core.formats import split_name
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import and_words, plural
 from babelmill.core.worker_pool import in_order
-from babelmill.corpus import builtin
 from babelmill.corpus.budget import Budget
+from babelmill.corpus.builtin import python_docs
 from babelmill.corpus.choosing import Choice
 from babelmill.corpus.cleaning import Steps, is_of, prepared
 from babelmill.corpus.decontamination import decontamination
@@ -105,52 +106,24 @@ def each_real_file_once(paths: list[Path]) -> list[Path]:
     return [Path(path) for path in local_sources.distinct(map(str, paths))]
 
 
-def content_of_model(settings: CorpusStage, folders: list[Path]) -> str | None:
-    """Return the sha256 of the model that finds languages; None for one that is installed.
-
-    `folders` are the results of the stage `identifier`, if it ran.
-    """
-    asked = settings.corpus.language_filter
-    if folders:
-        return manifest.verify(folders[0])["figures"]["hub"]["sha256"]
-    assert asked is not None
-    return None if asked.model == identifiers.PY3LANGID else sha256(asked.model)
-
-
-def identification_of(settings: CorpusStage, folders: list[Path], content: str | None) -> Identification:
-    """Return which language the documents must be in; `content` is the sha256 of the model."""
-    asked = settings.corpus.language_filter
-    assert asked is not None
-    if content is not None and content != settings.identification.get("sha256", content):
-        raise UserError(f"{asked.model} has changed since the settings were written; run the workflow again")
-    found = Identification(
-        str(folders[0] / identifiers.FILE) if folders else asked.model,
-        cleans=asked.model == identifiers.OPENLID,
-        labels=frozenset(settings.identification["labels"]),
-        at_least=asked.at_least,
-    )
+def identification_of(settings: CorpusStage, asked: schema.LanguageFilter) -> tuple[Identification, str | None]:
+    """Return which language the documents must be in, and the sha256 of the model; None for one that is installed."""
+    path, content = asked.model, None
+    if fetched := settings.folders("identifier"):
+        path = str(fetched[0] / identifiers.FILE)
+        content = manifest.verify(fetched[0])["figures"]["hub"]["sha256"]
+    elif path != identifiers.PY3LANGID:
+        content = sha256(path)
+    if content != settings.identification.get("sha256", content):
+        raise UserError(f"{path} has changed since the settings were written; run the workflow again")
+    labels = frozenset(settings.identification["labels"])
+    found = Identification(path, asked.model == identifiers.OPENLID, labels, asked.at_least)
     if not found.knows:
         raise UserError(
             f"corpus.language_filter of {settings.label()}: the model {asked.model} does not know the language;"
             " leave the filter out, or use another model"
         )
-    return found
-
-
-def steps_of(settings: CorpusStage) -> tuple[Steps, str | None]:
-    """Return what is done with each document, and the sha256 of the model that finds languages, if there is one."""
-    corpus = settings.corpus
-    steps = Steps(corpus)
-    if corpus.budget is not None:
-        assert settings.byte_premium is not None, "settings with a budget must have the language's byte_premium"
-        steps = dataclasses.replace(steps, budget=Budget.parse(corpus.budget, settings.byte_premium))
-    if suites := settings.folders("suites"):
-        steps = dataclasses.replace(steps, decontamination=decontamination(suites))
-    if corpus.language_filter is None:
-        return steps, None
-    identifier = settings.folders("identifier")
-    content = content_of_model(settings, identifier)
-    return dataclasses.replace(steps, identification=identification_of(settings, identifier, content)), content
+    return found, content
 
 
 def text_size(path: Path) -> int:
@@ -159,43 +132,30 @@ def text_size(path: Path) -> int:
     return size * (EXPANDS if split_name(path)[1] or path.suffix == ".parquet" else 1)
 
 
-def all_batches(paths: list[Path], reading: Reading, tally: Tally, with_builtin: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of files, and those that come with Python."""
-    yield from read(paths, reading, tally)
-    if with_builtin:
-        log.info("reading the texts that come with Python")
-        for batch in builtin.python_docs():
-            tally.read += batch.num_rows
-            yield batch
+def from_python(tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Yield the documents that come with Python."""
+    log.info("reading the texts that come with Python")
+    for batch in python_docs():
+        tally.read += batch.num_rows
+        yield batch
 
 
 def spool(
-    paths: list[Path],
-    with_builtin: bool,
-    reading: Reading,
-    steps: Steps,
-    rows: RowGroups,
-    tally: Tally,
-    threads: int,
+    batches: Iterable[pa.RecordBatch], total: int, steps: Steps, rows: RowGroups, tally: Tally, job: Job[Any]
 ) -> int:
-    """Read and clean documents, and add them to a spool. Return their number."""
+    """Clean documents of about `total` bytes, and add them to a spool. Return how many stay."""
     count = size = 0
-    total = sum(map(text_size, paths))
-    batches = all_batches(paths, reading, tally, with_builtin)
-    done = in_order(prepared, batches, steps, threads if total >= WORTH_IT else 1)
+    done = in_order(prepared, batches, steps, job.threads if total >= WORTH_IT else 1)
     with contextlib.closing(done), contextlib.closing(Bar(total)) as bar:
-
-        def show(share: float) -> None:
-            bar.show(share * total, f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB")
-
         for batch, part in done:
             tally.merge(part)
             rows.write(batch, batch.nbytes)
             count += batch.num_rows
             size += pc.sum(batch["bytes"]).as_py() or 0
-            show(min(size / max(1, total), 0.99))  # the total is a guess, and there may be more
+            # The total is a guess, and there may be more.
+            bar.show(min(size, 0.99 * total), f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB")
         if total:
-            show(1)
+            bar.show(total, f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB")
     return count
 
 
@@ -206,7 +166,11 @@ def run(job: Job[CorpusStage]) -> None:
     sources = inputs(corpus, next(iter(download), None))
     local, tally = Sources(sources.local, settings), Tally(corpus.on_error)
     reading = Reading(corpus, sources.text_columns)
-    steps, content = steps_of(settings)
+    asked, suites = corpus.language_filter, settings.folders("suites")
+    identification, content = identification_of(settings, asked) if asked else (None, None)
+    items = decontamination(suites) if suites else None
+    budget = None if corpus.budget is None else Budget.parse(corpus.budget, settings.byte_premium or 1.0)
+    steps = Steps(corpus, identification, items, budget)
     share = 0.0 if sources.validation else corpus.validation_share
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(".*.parquet.*"):  # a process that was killed did not remove them
@@ -215,11 +179,13 @@ def run(job: Job[CorpusStage]) -> None:
     with tempfile.NamedTemporaryFile(prefix=".spool.parquet.", dir=out) as file:
         empty, _ = prepared(pa.RecordBatch.from_pylist([], reading.of_documents), steps)
         with RowGroups(file.name, empty.schema, "lz4") as rows:
-            held = spool(sources.validation, False, reading, steps, rows, tally, job.threads)
-            spool(sources.train, bool(corpus.builtin), reading, steps, rows, tally, job.threads)
+            sizes = [sum(map(text_size, paths)) for paths in (sources.validation, sources.train)]
+            held = spool(read(sources.validation, reading, tally), sizes[0], steps, rows, tally, job)
+            batches = itertools.chain(read(sources.train, reading, tally), from_python(tally) if corpus.builtin else [])
+            spool(batches, sizes[1], steps, rows, tally, job)
         documents = Spool(file.name)
         log.info("choosing among %s", plural(documents.documents, "document"))
-        choice = Choice(documents, held, corpus, steps.budget, share, out, tally)
+        choice = Choice(documents, held, corpus, budget, share, out, tally)
         with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
             with (
                 Split(train_file, reading.of_documents) as train,
@@ -256,8 +222,8 @@ def run(job: Job[CorpusStage]) -> None:
         figures["with_prompt"] = {"train": train.with_prompt, "validation": validation.with_prompt}
     if corpus.label_columns:
         figures["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
-    if corpus.language_filter is not None:
-        figures["identifier"] = {"model": corpus.language_filter.model, "sha256": content}
+    if asked:
+        figures["identifier"] = {"model": asked.model, "sha256": content}
         figures["other_languages"] = dict(sorted(tally.languages.items()))
     if corpus.decontaminate:
         figures["suites"] = dict(sorted(tally.suites.items()))
@@ -266,9 +232,7 @@ def run(job: Job[CorpusStage]) -> None:
         figures["across_splits"] = tally.across_splits
     if examples := tally.examples.by_step():
         figures["examples"] = examples
-    manifest.write(
-        out, settings, [output.name for output in outputs], [*download, *settings.folders("suites")], figures
-    )
+    manifest.write(out, settings, [output.name for output in outputs], [*download, *suites], figures)
     for remark in tally.remarks(paths):
         log.warning("%s: %s", language, remark)
     log.info(

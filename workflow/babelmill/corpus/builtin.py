@@ -29,10 +29,9 @@ def python_docs() -> Iterator[pa.RecordBatch]:
     yield _batch("pydoc_data/topics", _topics(library / "pydoc_data" / "topics.py"))
     for folder, folders, names in os.walk(library):
         folders[:] = sorted(set(folders) - LEFT_OUT)
-        for name in sorted(names):
-            path = Path(folder, name)
-            if path.suffix == ".py":
-                yield _batch(path.relative_to(library).with_suffix("").as_posix(), _documents(_docstrings(path)))
+        for path in (Path(folder, name) for name in sorted(names) if name.endswith(".py")):
+            source = path.relative_to(library).with_suffix("").as_posix()
+            yield _batch(source, _documents(_docstrings(_parse(path))))
 
 
 def _batch(source: str, texts: list[str]) -> pa.RecordBatch:
@@ -60,16 +59,13 @@ def _topics(path: Path) -> list[str]:
     return []
 
 
-def _docstrings(path: Path) -> list[str]:
+def _docstrings(node: ast.AST) -> list[str]:
     """Return the docstrings of a module, its classes and functions, in source order."""
-    texts = []
-    waiting: list[ast.AST] = [_parse(path)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            texts.append(ast.get_docstring(node) or "")
-        inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.excepthandler)]
-        waiting += reversed(inner)
+    has_one = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    texts = [ast.get_docstring(node) or ""] if has_one else []
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler):
+            texts += _docstrings(child)
     return texts
 
 

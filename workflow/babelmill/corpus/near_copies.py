@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue] (compiled, without types)
+from rensa import RMinHash
 
 from babelmill.core.bars import Bar
 from babelmill.corpus.record_batches import PROMPT
