@@ -11,7 +11,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.values import language_tag
 from babelmill.core.files import UserError
 
-WORD = 5.43  # bytes per English word, as in `corpus/sampling.py`
+WORD = 5.43  # bytes per English word, as in the tiers of BabyBabelLM: 100 million words are 543 MB
 TIER_BYTES = {1: 543e6, 2: 54.3e6, 3: 5.43e6}  # of English text in the BabyBabelLM tiers
 DOCUMENT = 2000  # bytes per document, in English
 UNSPACED = ("Hani", "Hans", "Hant", "Jpan", "Khmr", "Laoo", "Mymr", "Thai", "Tibt")  # scripts without spaces

@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
+from babelmill.config.languages import WORD
 from babelmill.corpus.record_batches import sizes_of
-
-WORD = 5.43  # bytes per English word, as in the tiers of BabyBabelLM: 100 million words are 543 MB
 
 
 @dataclasses.dataclass(frozen=True)

@@ -53,10 +53,10 @@ class Reading:
             found.append(Asked(corpus.context_column, "corpus.context_column", "value"))
         return found + [Asked(name, "metadata", "anything", optional=True) for name in METADATA]
 
-    def columns(self, path: Path, numbers: Sequence[int], found: Iterable[list[Any]]) -> dict[str, list[Any]]:
+    def columns(self, path: Path, numbers: Sequence[int], found: Iterable[list[Any]]) -> dict[str, Sequence[Any]]:
         """Return the columns that were `asked` of rows of a file, which have these numbers, as those of documents."""
         cells = iter(found)
-        columns: dict[str, Any] = {"text": next(cells)}
+        columns: dict[str, Sequence[Any]] = {"text": next(cells)}
         if self.corpus.prompt_column is not None:
             columns[PROMPT] = next(cells)
         if self.corpus.label_columns:
