@@ -79,4 +79,7 @@ def test_a_dry_run_names_texts_of_too_few_documents(tmp_path):
     workspace.configure({"languages": {"eng": {"corpus": corpus}}})
     command = workspace.command("converted/eng", "-n")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert "note: eng: too few documents to set any aside: corpus.validation_share = 0.02 of 9 documents" in done.stdout + done.stderr
+    assert (
+        "note: eng: too few documents to set any aside: corpus.validation_share = 0.02 of 9 documents"
+        in done.stdout + done.stderr
+    )
