@@ -19,8 +19,8 @@ from babelmill.graph import Graph
 from babelmill.labels import evaluation, prediction
 from babelmill.labels.predictor import Predictor, Wanted
 from babelmill.labels.windows import Windows, held, write_table
+from babelmill.tables import text
 from babelmill.tables.rows import Table
-from babelmill.text_files import opening
 from conftest import Workspace
 from helpers.programs.prepared import run_killed, run_limited, run_module
 
@@ -225,7 +225,7 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
 def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
     """But for the digests and texts of what is remembered."""
     monkeypatch.setattr(prediction, "WINDOW", 512)
-    monkeypatch.setattr(opening, "BLOCK", 1 << 14)
+    monkeypatch.setattr(text, "BLOCK", 1 << 14)
     predictor = Predictor(labeller, torch.device("cpu"))
     peaks = []
     for count in (2_000, 20_000):

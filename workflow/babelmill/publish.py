@@ -127,9 +127,11 @@ def push(
         info = api.model_info(name, revision=branch)
     there = {file.rfilename for file in info.siblings or []}
     earlier = earlier_files(api, name, info.sha, model) if manifest.NAME in there else set[str]()
-    operations = [CommitOperationAdd(name, path) for name, path in files.items()]
+    operations: list[CommitOperationAdd | CommitOperationDelete] = [
+        CommitOperationAdd(name, path) for name, path in files.items()
+    ]
     operations += [CommitOperationDelete(old) for old in sorted((earlier & there) - files.keys())]
-    about = {"commit_message": message, "revision": branch, "parent_commit": parent or info.sha}
+    about: dict[str, Any] = {"commit_message": message, "revision": branch, "parent_commit": parent or info.sha}
     try:
         commit = api.create_commit(name, operations, **about).oid
     except errors.HfHubHTTPError as error:

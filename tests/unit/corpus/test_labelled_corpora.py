@@ -179,7 +179,7 @@ def test_semicolons_and_latin_1_are_said_and_what_is_wrong_is_told():
     build(files=["a.csv"], encoding="cp1252", on_error="skip", validation_share=0)
     assert [row["text"] for row in documents()] == ["fine", "“old”"]
     Path("a.csv").write_bytes("Tätigkeit,code1\na,1\n".encode("latin-1"))
-    with pytest.raises(UserError, match=r"or corpus\.encoding: the heading is not utf-8 \(byte 0xe4\)$"):
+    with pytest.raises(UserError, match=r"a\.csv: line 1: not UTF-8: byte 0xe4 \(corpus\.encoding: latin-1"):
         build(files=["a.csv"], text_column="Tätigkeit", label_columns=["code1"], context_column=None)
 
 

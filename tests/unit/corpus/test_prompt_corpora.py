@@ -90,7 +90,7 @@ def test_cleaning_and_budgets_count_prompts(folder):
             {"files": ["*.jsonl"], "prompt_column": "answer"},
             r"'answer', corpus\.text_column = 'answer': different columns",
         ),
-        ({"files": ["*.jsonl"], "prompt_column": "ask"}, r"line 1: no column 'ask'.*; set corpus\.prompt_column$"),
+        ({"files": ["*.jsonl"], "prompt_column": "ask"}, r"no column 'ask'.*; set corpus\.prompt_column$"),
         ({"files": ["*.csv"], "prompt_column": "ask"}, r"no column 'ask'.*; set corpus\.prompt_column$"),
         ({"files": ["*.parquet"], "prompt_column": "ask"}, r"no column 'ask'.*; set corpus\.prompt_column$"),
         ({"files": ["*.parquet"], "prompt_column": "other"}, r"'other' is int64, not text; set corpus\.prompt_column$"),

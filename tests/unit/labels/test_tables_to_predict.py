@@ -48,7 +48,8 @@ def test_delimiter_and_encoding_are_said(tmp_path):
         Table(path, form=Form(delimiter=";", encoding="cp1252"))
     (tmp_path / "b.csv").write_text("id;occ1\n1;x\n")
     with pytest.raises(
-        UserError, match=r"b\.csv: no column 'occ1'; there are 'id;occ1'; set --text, or, in a .csv, --delimiter ';'$"
+        UserError,
+        match=r"b\.csv: no column 'occ1'; there are 'id;occ1'; set --text, or, in a .csv, --delimiter ';'$",
     ):
         Table(tmp_path / "b.csv", [Asked("occ1", "--text")])
 

@@ -244,8 +244,8 @@ def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
     names = [f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")]
     assert rehosting.repositories("lab/old-") == names and hub.count("cursor=3")
     monkeypatch.setenv("HF_TOKEN", "hf_bad")
-    assert "does not list models: 401 Invalid user token.; is the token right?" in refused(capsys, "lab/old-")
-    hub.faults.append(Fault("/api/models[?]author", drop="before"))
+    assert "cannot be read: 401 Invalid user token.; is the token right" in refused(capsys, "lab/old-")
+    hub.faults.append(Fault("/api/models[?]author", drop="before", times=99))
     assert "cannot be reached" in refused(capsys, "lab/old-")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set" in refused(capsys, "lab/old-")
@@ -299,9 +299,7 @@ def test_a_commit_is_on_top_of_what_was_converted(hub, folder, monkeypatch):
     manifest.write("made", any_settings("convert", name="made"), ["a.txt"])
     head = hub.repositories["models/lab/old-eng"].branches["main"]
     hub.commit("models/lab/old-eng", {"b.txt": b"theirs"})
-    with pytest.raises(
-        UserError, match=f"lab/old-eng was at {head}, but is at .* now: run the same command again"
-    ):
+    with pytest.raises(UserError, match=f"lab/old-eng was at {head}, but is at .* now: run the same command again"):
         publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)
     head = hub.repositories["models/lab/old-eng"].branches["main"]
     publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill.commands.score import lines_of
 from babelmill.core.files import UserError
+from babelmill.labels.corpus_codes import code_list
 from babelmill.tables.rows import Asked, Table, columns_of, rows, text_rows
 from babelmill.tables.text import BLOCK, BadRow, Form, read_text
 from helpers.tables import compress, table_bytes
@@ -182,7 +184,11 @@ def test_bytes_that_are_not_in_the_encoding_are_named_or_skipped(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"fine\nbad \xff line\nfine too\n")
     refused(path, "line 2: not UTF-8: byte 0xff", document="file")
-    refused(path, r"line 2: not UTF-8: byte 0xff \(corpus\.encoding: latin-1 or cp1252", document="line")
+    refused(
+        path,
+        r"line 2: not UTF-8: byte 0xff \(corpus.encoding: latin-1 or cp1252, if it is one of these\)$",
+        document="line",
+    )
     assert skipped(path, document="line") == (["fine", "fine too"], ["undecodable line 2"])
     assert skipped(path, document="paragraph") == ([], ["undecodable line 2"])
     path.write_bytes(b"a line of 20 bytes.\n" * 200_000 + b"\xff\n")
@@ -192,9 +198,9 @@ def test_bytes_that_are_not_in_the_encoding_are_named_or_skipped(tmp_path):
     assert skipped(path) == (["fine", "fine too"], ["undecodable line 2", "undecodable line 3"])
     path = tmp_path / "a.csv"
     path.write_bytes(b'id,text\n1,fine\n2,"a record of\ntwo \xff lines"\n3,fine too\n')
-    assert skipped(path) == (["fine", "fine too"], ["undecodable line 3"])
+    assert skipped(path) == (["fine", "fine too"], ["undecodable line 4"])
     path.write_bytes(b"text,b\xe9\na,b\n")
-    refused(path, "line 1: not UTF-8: byte 0xe9, in the heading")
+    refused(path, "line 1: not UTF-8: byte 0xe9")
 
 
 KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()]
@@ -389,3 +395,22 @@ def test_json_keeps_what_it_holds(tmp_path):
     assert list(rows(path, asked)) == [(1, ["a", 7, {"x": [1]}])]
     with pytest.raises(UserError, match="'license' is neither text nor a number: an object"):
         list(rows(path, [Asked("license", "", "value")]))
+
+
+def test_texts_to_score_and_lists_of_codes_are_opened_alike(tmp_path, monkeypatch):
+    """A mark before a line is no sign of the text."""
+    path = tmp_path / "a.txt"
+    for raw in (b"One two.\n\nThree.", b"\xef\xbb\xbfOne two.\n\n\xef\xbb\xbfThree.\r\n"):
+        path.write_bytes(raw)
+        (tmp_path / "a.txt.gz").write_bytes(gzip.compress(raw))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
+        for name in (str(path), f"{path}.gz", "-"):
+            assert list(lines_of(name)) == [(1, "One two."), (3, "Three.")]
+    path.write_bytes(b"\xef\xbb\xbf11,one\n\xef\xbb\xbf12,two\n")
+    assert code_list(path) == {"11": "one", "12": "two"}
+    for read in (code_list, lambda path: list(lines_of(str(path)))):
+        path.write_bytes(POINTER)
+        with pytest.raises(UserError, match=r"a\.txt: this is a pointer of Git LFS"):
+            read(path)
+        with pytest.raises(UserError, match=rf"b\.txt: no such file|{tmp_path}: this is a folder"):
+            read(tmp_path if read is code_list else tmp_path / "b.txt")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from babelmill.config import loading
+from babelmill.config.few_documents import too_few
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_text
 from babelmill.graph import Graph
@@ -74,7 +75,7 @@ def documents(
 def run(args: argparse.Namespace) -> None:
     """Write the page, and print what stands out."""
     from babelmill.corpus.tally import Tally
-    from babelmill.survey.page import page, summary, too_few
+    from babelmill.survey.page import page, summary
     from babelmill.survey.sample import measure, sample
 
     graph = Graph(configuration := loading.from_arguments(args))
@@ -89,8 +90,8 @@ def run(args: argparse.Namespace) -> None:
     if dropped := {why: number for why, number in tally.dropped.items() if number}:
         reasons = ", ".join(f"{number:,} {why}" for why, number in dropped.items())
         lines.append(f"{sum(dropped.values()):,} documents without readable text: {reasons}")
-    if not args.made and not files.validation:
-        lines += too_few(corpus, read.total())
+    if not args.made and not files.validation and (note := too_few(corpus, read.total())):
+        lines.append(note)
     of = "The corpus that the workflow made" if args.made else "The text before anything is cleaned or dropped"
     html = FOLDER / f"{code}.html"
     title = asked.name if asked.name == code else f"{asked.name} ({code})"

@@ -12,7 +12,7 @@ from babelmill.core.files import UserError, not_found
 
 GLOTLID, OPENLID, PY3LANGID = "glotlid", "openlid", "py3langid"
 FILE = "identifier.bin"  # in the results of the stage `identifier`
-# Models on the Hub, each at a commit, which holds the sha256 of its files; that of GlotLID is known to us, too.
+# Models on the Hub, each at a commit, and the sha256 of the file where it is known to us.
 HUB: dict[str, dict[str, Any]] = {
     GLOTLID: {
         "repository": "cis-lmu/glotlid",

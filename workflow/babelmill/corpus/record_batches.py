@@ -52,7 +52,7 @@ def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.Re
     arrays = []
     for field in schema:
         values = columns.get(field.name)
-        if values is None:
+        if values is None or (field.name in METADATA and values.count(None) == count):
             arrays.append(pa.nulls(count, pa.string()))
             continue
         if field.name == LABELS:

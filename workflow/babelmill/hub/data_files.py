@@ -64,7 +64,7 @@ def configurations(card: Path | None, where: str) -> dict[str, dict[str, list[st
 
 def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
     """Return the globs of a configuration by split, each under `data_dir`; {} if the entry cannot be read."""
-    folder = PurePosixPath(str(entry.get("data_dir", "")))
+    folder = PurePosixPath("" if entry.get("data_dir") in ("null", "~") else str(entry.get("data_dir", "")))
     files = entry.get("data_files", {"": "**"})
     if isinstance(files, list) and files and all(isinstance(item, dict) for item in files):
         pairs = [(item.get("split"), item.get("path")) for item in files]

@@ -79,7 +79,7 @@ def of_repository(use: Use, repository: str, commit: str, revision: str, below: 
 
     A UserError says why the files cannot be fetched.
     """
-    known = {"repo_type": use.repo_type, "revision": commit}
+    known: dict[str, Any] = {"repo_type": use.repo_type, "revision": commit}
     because = functools.partial(explanation, use, repository, revision)
 
     def path_of(name: str) -> Path:

@@ -2,7 +2,8 @@
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub import ModelInfo, constants, errors
@@ -44,7 +45,7 @@ def resolve(use: Use, repository: str, revision: str) -> str:
     """Return the present commit of a branch or tag; offline, the commit that the cache has seen last."""
     if COMMIT.fullmatch(revision):
         return revision
-    where = {"repo_type": use.repo_type, "revision": revision}
+    where: dict[str, Any] = {"repo_type": use.repo_type, "revision": revision}
     with explained(functools.partial(explanation, use, repository, revision)):
         if constants.is_offline_mode():
             return huggingface_hub.resolve_revision(repository, **where, local_files_only=True).resolved
@@ -70,17 +71,13 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
         case errors.HfHubHTTPError() if error.response.status_code in (401, 403):
             return f"{where} cannot be read: {one_line(error)}; is the token right, of HF_TOKEN or `hf auth login`?"
         case errors.HfHubHTTPError() if error.response.status_code == 429:
-            return (
-                f"{where}: too many requests: {one_line(error)}; run the same command again {later(error)}, and what is"
-                f" downloaded already stays (with a token the Hub allows more requests)"
-            )
+            when = f"in {seconds:,} seconds" if (seconds := asked_to_wait(error)) else "later"
+            return f"{where}: too many requests: {one_line(error)}; run the same command again {when}, or {LOGIN}"
         case httpx.TransportError() | errors.HfHubHTTPError():
-            return (
-                f"{where} cannot be reached: {one_line(error)}; check the network, or set HF_HUB_OFFLINE=1 to use the"
-                " Hugging Face cache"
-            )
+            remedy = "check the network, or set HF_HUB_OFFLINE=1 to use the Hugging Face cache"
+            return f"{where} cannot be reached: {one_line(error)}; {remedy}"
         case errors.CachedRepoTreeNotFoundError() if not constants.is_offline_mode():
-            return f"the list of files of {where} cannot be written to {cache}"
+            return f"the list of files of {where} is not in {cache}: is there a network, and space?"
         case (
             errors.OfflineModeIsEnabled()
             | errors.LocalEntryNotFoundError()
@@ -94,24 +91,11 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
     return None
 
 
-def later(error: BaseException) -> str:
-    """Return when the Hub takes requests again."""
-    seconds = asked_to_wait(error)
-    return f"in {seconds:,} seconds" if seconds else "later"
-
-
 def models_of(owner: str) -> list[str]:
     """Return the names of the models of an account or an organisation, sorted; raise a UserError if it has none."""
 
-    def unlisted(error: BaseException) -> str | None:
-        match cause(error):
-            case errors.OfflineModeIsEnabled():
-                return "only the Hub can list the models of an owner, but HF_HUB_OFFLINE is set: unset it"
-            case httpx.TransportError() | errors.HfHubHTTPError():
-                return f"{constants.ENDPOINT} does not list models: {one_line(error)}; is the token right?"
-        return None
-
-    with explained(unlisted):
+    use = replace(MODEL, noun="models of")
+    with explained(functools.partial(explanation, use, owner, "main")):
         found = sorted(model.id for model in huggingface_hub.HfApi().list_models(author=owner))
     if not found:
         raise UserError(

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
-from babelmill.tables.rows import Asked, check_names, columns_of
+from babelmill.tables.rows import Asked, columns_of
 from babelmill.tables.text import read_text
 
 if TYPE_CHECKING:  # suites of sentences do without pandas, whose import takes a second
@@ -44,9 +44,7 @@ def _table(path: Path, what: str, needed: tuple[str, ...], texts: tuple[str, ...
     """Return a CSV file; raise a UserError if a column is missing, or one without texts holds no numbers."""
     import pandas as pd
 
-    check_names(
-        path, columns_of(path), [Asked(name, f"the suite's `files` to the challenge's {what}") for name in needed]
-    )
+    columns_of(path, [Asked(name, f"the suite's `files` to the challenge's {what}") for name in needed])
     try:
         table = pd.read_csv(io.StringIO(read_text(path)), dtype=dict.fromkeys(texts, str))
     except ValueError as error:

@@ -31,12 +31,17 @@ ODD = {
 
 
 def sample(batches: Iterable[tuple[str, pa.RecordBatch]]) -> tuple[pd.DataFrame, Counter[str]]:
-    """Return a sample of the documents of {file: batch} pairs in the order of their digests, and {file: documents}."""
+    """Return a sample of the documents of {file: batch} pairs in the order of their digests, and {file: documents}.
+
+    A document without text is none.
+    """
     kept: list[tuple[int, str, str, str]] = []
     read, limit, characters = Counter[str](), 1 << 64, 0
     for file, batch in batches:
-        read[file] += batch.num_rows
         for text, category in zip(batch["text"].to_pylist(), batch["category"].to_pylist(), strict=True):
+            if not text or text.isspace():
+                continue
+            read[file] += 1
             key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
             if key < limit:
                 kept.append((key, file, category or "(none)", text))
@@ -58,8 +63,8 @@ def measure(documents: pd.DataFrame) -> pd.DataFrame:
     return documents.assign(
         characters=documents["text"].str.len(),
         words=documents["text"].map(lambda text: len(text.split())),
-        script=begun.map(script_of),
-        language=pd.Series(judged, dtype="str").reindex(documents.index),
+        script=begun.str[:500].map(script_of),
+        language=judged + [""] * (len(begun) - len(judged)),
         broken=begun.map(lambda text: 0 if text.isascii() else badness(text)) / begun.str.len(),
         others=1 - (letters + begun.str.count(r"\s")) / begun.str.len(),
         again=begun.map(repeated),
@@ -103,10 +108,15 @@ def repeated(text: str) -> float:
     return 1 - len(set(lines)) / len(lines) if len(lines) > 3 else 0.0
 
 
-def most(values: pd.Series) -> str:
+def shares_of(values: Iterable[str]) -> dict[str, float]:
+    """Return the share of each value, the most frequent first."""
+    found = Counter(values)
+    return {value: number / found.total() for value, number in found.most_common()}
+
+
+def most(values: Iterable[str]) -> str:
     """Return the most frequent value with its share; "" if there is none."""
-    shares = values.value_counts(normalize=True)
-    return f"{shares.index[0]} {shares.iloc[0]:.0%}" if len(shares) else ""
+    return next((f"{value} {share:.0%}" for value, share in shares_of(filter(None, values)).items()), "")
 
 
 def table(documents: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -117,16 +127,15 @@ def table(documents: pd.DataFrame, by: str) -> pd.DataFrame:
     return found.sort_values("words", ascending=False)
 
 
-def frequent_lines(documents: pd.DataFrame) -> pd.Series:
+def frequent_lines(documents: pd.DataFrame) -> dict[str, float]:
     """Return the lines that stand in most of the different documents, and in which share of them; at least in 1 %."""
     texts = documents["text"].drop_duplicates()[:JUDGED]
-    found = Counter(line for text in texts for line in {*lines_of(text)})
-    shares = pd.Series(dict(found.most_common(10)), dtype=float) / len(texts)
-    return shares[(shares >= 0.01) & (shares > 1 / len(texts))]
+    found = Counter(line for text in texts for line in {*lines_of(text)}).most_common(10)
+    return {line: number / len(texts) for line, number in found if number > max(1, len(texts) / 100)}
 
 
 def oddest(documents: pd.DataFrame) -> pd.DataFrame:
     """Return the oddest documents, each once, with the column `why`."""
     different = documents.drop_duplicates("key")
-    found = [different[different[kind] > 0].nlargest(OF_EACH, kind).assign(why=why) for kind, why in ODD.items()]
+    found = [different.sort_values(by=[kind], ascending=False).head(OF_EACH).assign(why=ODD[kind]) for kind in ODD]
     return pd.concat(found).drop_duplicates("key")

@@ -8,7 +8,7 @@ column of `007` into 7, and errors name the line.
 """
 
 import csv
-import functools
+import io
 import itertools
 import json
 import logging
@@ -26,24 +26,12 @@ from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, MAX_FIELD, format_of
 from babelmill.core.templates import OF_FILE, fill
 from babelmill.core.words import plural
-from babelmill.tables.text import (
-    HEAD,
-    MARK,
-    MARK_INSIDE,
-    UNDECODED,
-    BadRow,
-    Block,
-    Form,
-    OnBadRow,
-    blocks,
-    opened,
-    refuse_other_kinds,
-    stop,
-    undecodable,
-)
+from babelmill.tables import text as files
+from babelmill.tables.text import UNDECODED, BadRow, Blocks, Form, OnBadRow, opened, stop
 
 log = logging.getLogger("babelmill.tables")
 ROWS, BATCH = 8192, 1 << 20  # rows and bytes of a Parquet file that are in memory at once, at most
+TEXT = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.null())
 OF_FORM = Form()
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair in JSON
 Row = tuple[int, Sequence[Any]]  # its line (its number in a .parquet), and the cells that are asked for
@@ -73,16 +61,16 @@ def rows(path: Path, asked: Sequence[Asked], form: Form = OF_FORM, on_bad: OnBad
     needed = [each for each in asked if not each.optional]
     if suffix == ".txt" and (not form.document or len(needed) > 1):
         raise UserError(f"{escape.line(path)}: plain text has no columns; {needed[-1].setting} needs a table")
+    blocks = Blocks(path, compression, form if suffix in (".txt", *DELIMITERS) else None)
     try:
         if suffix == ".parquet":
-            found = _of_parquet(path, compression, asked, on_bad)
+            yield from _of_parquet(path, compression, asked, on_bad)
         elif suffix in DELIMITERS:
-            found = _of_records(_Records(path, suffix, compression, form, on_bad), asked)
+            yield from _of_records(_Records(blocks, suffix), asked, on_bad)
         elif suffix == ".txt":
-            found = _of_text(path, compression, form, on_bad, len(asked))
+            yield from _of_text(blocks, on_bad, len(asked))
         else:
-            found = _of_json(path, compression, asked, on_bad)
-        yield from found
+            yield from _of_json(blocks, asked, on_bad)
     except NoColumn:
         raise
     except BadRow as problem:  # the rest of the file
@@ -102,10 +90,12 @@ def columns_of(path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM) ->
         with opened(path, compression) as stream:
             names = _parquet_file(path, compression, stream).schema_arrow.names
     elif suffix in DELIMITERS:
-        records = _Records(path, suffix, compression, form, stop)
-        names, advice = records.heading, records.advice()
+        records = _Records(Blocks(path, compression, form), suffix)
+        names, advice = records.heading, records.advice(records.heading)
     else:
-        names = [*dict.fromkeys(itertools.chain.from_iterable(row for _, row in _objects(path, compression, stop)))]
+        names = [
+            *dict.fromkeys(itertools.chain.from_iterable(row for _, row in _objects(Blocks(path, compression), stop)))
+        ]
     if not names:
         raise UserError(f"{escape.line(path)} is empty; a table has the names of its columns, and rows")
     check_names(path, names, asked, advice)
@@ -138,47 +128,31 @@ def no_cell(asked: Asked, value: Any) -> str:
 # .txt
 
 
-def _of_text(path: Path, compression: str | None, form: Form, on_bad: OnBadRow, width: int) -> Iterator[Row]:
+def _of_text(blocks: Blocks, on_bad: OnBadRow, width: int) -> Iterator[Row]:
     """Yield the documents of a text file that are not empty."""
-    sound = True
-
-    def found() -> Iterator[Block]:
-        nonlocal sound
-        for block in blocks(path, compression, form):
-            sound = block.sound
-            yield block
-
-    if form.document == "file":
-        documents = iter([(1, "".join(block.text for block in found()).replace("\r\n", "\n"))])
-    elif form.document == "paragraph":
-        documents = _paragraphs(_lines(found()))
-    elif words := words_of_document(form.document):
-        documents = _of_words(_lines(found()), words)
+    unit, others = blocks.form.document, [None] * (width - 1)
+    if unit == "file":
+        documents = iter([(1, "".join(text for _, text in blocks).replace("\r\n", "\n"))])
+    elif unit == "paragraph":
+        documents = _paragraphs(_lines(blocks))
+    elif words := words_of_document(unit):
+        documents = _of_words(_lines(blocks), words)
     else:
-        documents = _lines(found())
-    others = [None] * (width - 1)
+        documents = _lines(blocks)
     for number, text in documents:
-        if not sound and (why := undecodable(text, form.encoding)):
-            on_bad(BadRow(path, f"line {_line_of(text, number)}", _advised(why, form), "undecodable"))
+        if not blocks.sound and (problem := blocks.undecodable(number, text)):
+            on_bad(problem)
+        elif len(text) > files.LONGEST:
+            raise files.too_long(blocks.path)
         elif text:
             yield number, [text, *others]
 
 
-def _line_of(text: str, number: int) -> int:
-    """Return the line of the first byte of a text that could not be decoded; the text begins at line `number`."""
-    found = UNDECODED.search(text)
-    return number + (text.count("\n", 0, found.start()) if found else 0)
-
-
-def _advised(why: str, form: Form) -> str:
-    return f"{why} ({form.setting('encoding', 'latin-1')} or cp1252, if it is one of these)"
-
-
-def _lines(found: Iterable[Block]) -> Iterator[tuple[int, str]]:
+def _lines(blocks: Blocks) -> Iterator[tuple[int, str]]:
     """Yield lines without their ends. They end at LF: `splitlines` would also break them at U+2028 and form feeds."""
-    for block in found:
-        text = block.text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n")
-        yield from enumerate(text.split("\n"), block.number)
+    for number, text in blocks:
+        lines = text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n")
+        yield from enumerate(lines.split("\n"), number)
 
 
 def _paragraphs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -232,7 +206,7 @@ def _object(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line, object_pairs_hook=_each_once)
     except json.JSONDecodeError as error:
-        raise ValueError(MARK_INSIDE if line.startswith(MARK) else f"not JSON: {error}") from None
+        raise ValueError(files.MARK_INSIDE if line.startswith(files.MARK) else f"not JSON: {error}") from None
     except RecursionError:
         raise ValueError("not JSON: it is nested too deeply") from None
     if isinstance(row, dict):
@@ -241,10 +215,11 @@ def _object(line: str) -> dict[str, Any]:
     raise ValueError(f"not a JSON object{array if isinstance(row, list) else ''}")
 
 
-def _objects(path: Path, compression: str | None, on_bad: OnBadRow) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(blocks: Blocks, on_bad: OnBadRow) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a file of JSON lines. Blank lines are skipped."""
-    for block in blocks(path, compression, OF_FORM):
-        for number, line in enumerate(block.text.split("\n"), block.number):
+    for first, text in blocks:
+        for number, line in enumerate(text.split("\n"), first):
+            problem = None
             try:
                 row, end = SCAN(line, 0)  # half the time of `json.loads`
                 if type(row) is not dict or (end < len(line) and not line[end:].isspace()):
@@ -254,33 +229,33 @@ def _objects(path: Path, compression: str | None, on_bad: OnBadRow) -> Iterator[
                     continue
                 try:
                     row = _object(line)
-                except ValueError as problem:
-                    row = str(problem)
-            if not block.sound and (why := undecodable(line)):
-                on_bad(BadRow(path, f"line {number}", why, "undecodable"))
-            elif isinstance(row, str):
-                on_bad(BadRow(path, f"line {number}", row))
+                except ValueError as error:
+                    row, problem = {}, BadRow(blocks.path, f"line {number}", str(error))
+            if not blocks.sound:
+                problem = blocks.undecodable(number, line) or problem
+            if problem:
+                on_bad(problem)
             else:
                 yield number, row
 
 
-def _of_json(path: Path, compression: str | None, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Row]:
+def _of_json(blocks: Blocks, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Row]:
     """Yield what keys hold. A key that the first object lacks is wrong, not the line."""
     names, first = [each.column for each in asked], True
     checked = [(place, each) for place, each in enumerate(asked) if each.holds != "anything"]
     needed = [each.column for each in asked if not each.optional]
-    for number, row in _objects(path, compression, on_bad):
+    for number, row in _objects(blocks, on_bad):
         cells = [*map(row.get, names)]
-        problem = ""
+        why = ""
         for place, each in checked:
-            if type(cells[place]) is not str and not problem:
-                problem = no_cell(each, cells[place])
+            if type(cells[place]) is not str and not why:
+                why = no_cell(each, cells[place])
         if None in cells and (missing := [name for name in needed if name not in row]):
             if first:
-                check_names(path, [*row], asked)
-            problem = f"no key {escape.line(repr(missing[0]), 100)}"
-        if problem:
-            on_bad(BadRow(path, f"line {number}", problem))
+                check_names(blocks.path, [*row], asked)
+            why = f"no key {escape.line(repr(missing[0]), 100)}"
+        if why:
+            on_bad(BadRow(blocks.path, f"line {number}", why))
             continue
         first = False
         yield number, cells
@@ -297,98 +272,79 @@ class _Records:
     .csv would swallow rows. So a .tsv is read without quoting unless it is asked for (`quoting: csv`).
     """
 
-    def __init__(self, path: Path, suffix: str, compression: str | None, form: Form, on_bad: OnBadRow):
-        self.path, self.form, self.on_bad, self.sound = path, form, on_bad, True
-        self._compression = compression
-        self.delimiter = (form.delimiter if suffix == ".csv" else None) or DELIMITERS[suffix]
+    def __init__(self, blocks: Blocks, suffix: str):
+        self.blocks, form = blocks, blocks.form
         self.quoted = form.quoting == "csv" or (form.quoting == "format" and suffix == ".csv")
-        self._records = (self._of_rfc_4180 if self.quoted else self._of_lines)()
-        self.line, self.heading, problem = next((each for each in self._records if each[1] or each[2]), (1, [], ""))
-        if problem := problem or undecodable("".join(self.heading), form.encoding):
-            raise NoColumn(path, f"line {self.line}", f"{problem}, in the heading")
-
-    def advice(self) -> str:
-        """Return what else may be wrong where the heading lacks a column."""
-        if not self.quoted and any(map(encloses, self.heading)):
-            return f"; {self.quoting_advice()}"
-        if len(self.heading) == 1 and (other := next((mark for mark in "\t;,|" if mark in self.heading[0]), "")):
-            shown = '"\\t"' if other == "\t" else repr(other)
-            return f", or, in a .csv, {self.form.setting('delimiter', shown)}"
-        return ""
-
-    def quoting_advice(self) -> str:
-        return f"if quotation marks enclose its fields, set {self.form.setting('quoting', 'csv')}"
-
-    def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
-        """Yield the records. Blank lines are skipped, but are an empty field in a table with a single column."""
-        width = len(self.heading)
-        for number, fields, problem in self._records:
-            if len(fields) != width and not problem:
-                if not fields and width > 1:
-                    continue
-                fields = fields or [""]
-                if len(fields) != width:
-                    problem = f"{plural(len(fields), 'field')}, but the heading has {width}"
-                    if not self.quoted and any('"' in field for field in fields):
-                        problem += f"; {self.quoting_advice()}"
-            if not problem and fields[0].startswith(MARK):
-                problem = MARK_INSIDE
-            yield number, fields, problem
-
-    def _lines(self) -> Iterator[str]:
-        for block in blocks(self.path, self._compression, self.form):
-            self.sound = block.sound
-            *lines, last = block.text.split("\n")
-            yield from (f"{line}\n" for line in lines)
-            if last:
-                yield last
-
-    def _of_lines(self) -> Iterator[tuple[int, list[str], str]]:
-        for number, line in enumerate(self._lines(), 1):
-            text = line.removesuffix("\n").removesuffix("\r")
-            yield number, text.split(self.delimiter) if text else [], ""
-
-    def _of_rfc_4180(self) -> Iterator[tuple[int, list[str], str]]:
         csv.field_size_limit(MAX_FIELD)
-        reader = csv.reader(self._lines(), strict=True, delimiter=self.delimiter)
+        self._reader = csv.reader(
+            (line for _, text in blocks for line in io.StringIO(text, newline="\n")),
+            delimiter=(form.delimiter if suffix == ".csv" else None) or DELIMITERS[suffix],
+            quoting=csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE,
+            strict=True,
+        )
+        number, self.heading, why = next((each for each in self._records() if each[1] or each[2]), (1, [], ""))
+        problem = BadRow(blocks.path, "", why) if why else blocks.undecodable(number, "".join(self.heading))
+        if problem:
+            raise NoColumn(blocks.path, f"line {number}", problem.why)
+
+    def _records(self) -> Iterator[tuple[int, list[str], str]]:
         while True:
-            start = reader.line_num + 1
+            start = self._reader.line_num + 1
             try:
-                for fields in reader:
+                for fields in self._reader:
                     yield start, fields, ""
-                    start = reader.line_num + 1
+                    start = self._reader.line_num + 1
                 return
             except csv.Error as error:
                 yield start, [], f"not CSV: {error}"
 
+    def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
+        """Yield the records. Blank lines are skipped, but are an empty field in a table with a single column."""
+        width = len(self.heading)
+        for number, fields, why in self._records():
+            if not fields and not why:
+                if width > 1:
+                    continue
+                fields = [""]
+            if not why and len(fields) != width:
+                why = f"{plural(len(fields), 'field')}, but the heading has {width}{self.advice(fields)}"
+            elif not why and fields[0].startswith(files.MARK):
+                why = files.MARK_INSIDE
+            yield number, fields, why
 
-def encloses(field: str) -> bool:
-    """Return whether quotation marks enclose a field."""
-    return len(field) > 1 and field[0] == field[-1] == '"'
+    def advice(self, fields: Sequence[str]) -> str:
+        """Return what else may be wrong where the heading lacks a column, or a record has too many fields."""
+        form, other = self.blocks.form, next((mark for mark in "\t;,|" if len(fields) == 1 and mark in fields[0]), "")
+        if other:
+            return (
+                f", or, in a .csv, {form.setting('delimiter', json.dumps(other) if other == chr(9) else repr(other))}"
+            )
+        marks = not self.quoted and any('"' in field for field in fields)
+        return f"; if quotation marks enclose its fields, set {form.setting('quoting', 'csv')}" if marks else ""
 
 
-def _of_records(records: _Records, asked: Sequence[Asked]) -> Iterator[Row]:
+def _of_records(records: _Records, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Row]:
     if not records.heading:
         return
-    check_names(records.path, records.heading, asked, records.advice())
-    path, enclosed = records.path, 0
-    places = [records.heading.index(each.column) if each.column in records.heading else None for each in asked]
-    for number, fields, problem in records:
-        if not problem:
-            cells = [None if place is None else fields[place] for place in places]
-            if not records.quoted:
-                enclosed += any(cell and encloses(cell) for cell in cells)
-            if records.sound or not (why := undecodable("".join(cell or "" for cell in cells), records.form.encoding)):
-                yield number, cells
-            else:
-                records.on_bad(BadRow(path, f"line {number}", _advised(why, records.form), "undecodable"))
-        else:
-            records.on_bad(BadRow(path, f"line {number}", problem))
+    blocks, heading, enclosed = records.blocks, records.heading, 0
+    check_names(blocks.path, heading, asked, records.advice(heading))
+    places = [heading.index(each.column) if each.column in heading else None for each in asked]
+    for number, fields, why in records:
+        problem = BadRow(blocks.path, f"line {number}", why) if why else None
+        cells = [] if why else [None if place is None else fields[place] for place in places]
+        if not blocks.sound and not why:
+            problem = blocks.undecodable(number, "".join(cell or "" for cell in cells))
+        if problem:
+            on_bad(problem)
+            continue
+        if not records.quoted:
+            enclosed += any(cell and len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
+        yield number, cells
     if enclosed:
         log.warning(
             "%s: quotation marks enclose a field in %s, and are read as a part of the text, as is usual in .tsv files;"
             " if they only enclose it, set %s",
-            *(escape.line(path), plural(enclosed, "row"), records.form.setting("quoting", "csv")),
+            *(escape.line(blocks.path), plural(enclosed, "row"), blocks.form.setting("quoting", "csv")),
         )
 
 
@@ -397,64 +353,32 @@ def _of_records(records: _Records, asked: Sequence[Asked]) -> Iterator[Row]:
 
 def _parquet_file(path: Path, compression: str | None, stream: IO[bytes]) -> pq.ParquetFile:
     """Return a Parquet file, which is read from its end: a compressed one is unpacked in memory."""
-    head = stream.read(HEAD)
-    refuse_other_kinds(path, head, b"PAR1")
+    head = stream.read(files.HEAD)
+    files.refuse_other_kinds(path, head, b"PAR1")
     source = pa.BufferReader(head + stream.read()) if compression else pa.OSFile(str(path))
     return pq.ParquetFile(source, pre_buffer=False, buffer_size=BATCH, page_checksum_verification=True)
 
 
 def _of_parquet(path: Path, compression: str | None, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Row]:
     """Yield what columns hold. UTF-8 is checked here: Parquet readers do not."""
-    number = 1
+    first = 1
     with opened(path, compression) as stream, _parquet_file(path, compression, stream) as file:
-        schema = file.schema_arrow
-        check_names(path, schema.names, asked)
-        there = [each for each in asked if each.column in schema.names]
-        for each in there:
-            _check_type(path, schema.field(each.column).type, each)
+        there = file.schema_arrow.names
+        check_names(path, there, asked)
+        names = list(dict.fromkeys(each.column for each in asked if each.column in there))
         for group in range(file.num_row_groups):
             facts = file.metadata.row_group(group)
             count = max(1, min(ROWS, BATCH * facts.num_rows // max(1, facts.total_byte_size)))
-            names = list(dict.fromkeys(each.column for each in there))
             for batch in file.iter_batches(count, [group], columns=names, use_threads=False):
-                columns = {name: _cells(batch.column(name)) for name in names}
-                nothing = [None] * batch.num_rows, True
-                found = [columns.get(each.column, nothing) for each in asked]
+                found = [_cells(path, batch, each) for each in asked]
                 sound = all(valid for _, valid in found)
-                for cells in zip(*(values for values, _ in found), strict=True):
-                    why = "" if sound else undecodable("".join(cell for cell in cells if isinstance(cell, str)))
-                    if why:
-                        on_bad(BadRow(path, f"row {number}", why, "undecodable"))
+                for number, cells in enumerate(zip(*(values for values, _ in found), strict=True), first):
+                    text = "" if sound else "".join(cell for cell in cells if isinstance(cell, str))
+                    if bad := UNDECODED.search(text):
+                        on_bad(BadRow(path, f"row {number}", files.not_in("utf-8", bad), "undecodable"))
                     else:
                         yield number, cells
-                    number += 1
-
-
-def _check_type(path: Path, kind: pa.DataType, asked: Asked) -> None:
-    stored = _stored(kind)
-    number = pa.types.is_integer(stored) or pa.types.is_floating(stored) or pa.types.is_boolean(stored)
-    if asked.holds == "anything" or _holds_text(stored) or (asked.holds == "value" and number):
-        return
-    wanted = "not text" if asked.holds == "text" else "neither text nor numbers"
-    shown = f"column {escape.line(repr(asked.column), 100)} is {escape.line(kind, 100)}"
-    raise NoColumn(path, "", f"{shown}, {wanted}; set {asked.setting}")
-
-
-@functools.cache
-def _holds_text(kind: pa.DataType) -> bool:
-    """Return whether values of a type are text or bytes, or all missing: whether Arrow can give them as bytes."""
-    try:
-        pa.nulls(0, kind).cast(pa.large_binary())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        return False
-    return True
-
-
-def _stored(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values that a dictionary or an extension stores."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _stored(kind.storage_type)
-    return _stored(kind.value_type) if pa.types.is_dictionary(kind) else kind
+                first += batch.num_rows
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -464,18 +388,26 @@ def _plain(array: pa.Array) -> pa.Array:
     return _plain(array.dictionary_decode()) if pa.types.is_dictionary(array.type) else array
 
 
-def _cells(column: pa.Array) -> tuple[list[Any], bool]:
+def _cells(path: Path, batch: pa.RecordBatch, asked: Asked) -> tuple[list[Any], bool]:
     """Return the values of a column, and whether all of its text is UTF-8; other bytes become lone surrogates."""
-    array = _plain(column)
+    if asked.column not in batch.schema.names:
+        return [None] * batch.num_rows, True
+    array = _plain(batch.column(asked.column))
     kind = array.type
-    if pa.types.is_nested(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or kind == pa.float64():
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    is_text = kind in TEXT or pa.types.is_fixed_size_binary(kind)
+    if not is_text and asked.holds != "anything" and not (is_number and asked.holds == "value"):
+        wanted = "not text" if asked.holds == "text" else "neither text nor numbers"
+        shown = f"column {escape.line(repr(asked.column), 100)} is {escape.line(kind, 100)}"
+        raise NoColumn(path, "", f"{shown}, {wanted}; set {asked.setting}")
+    if pa.types.is_nested(kind) or (is_number and kind not in (pa.float16(), pa.float32())):
         return array.to_pylist(), True
     try:
         strings = array.cast(pa.string())
         strings.validate(full=True)
-        return strings.to_numpy(zero_copy_only=False).tolist(), True  # five times as fast as `to_pylist`
+        return strings.to_numpy(zero_copy_only=False).tolist(), True  # faster than `to_pylist`
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        if not _holds_text(kind):
+        if not is_text:
             return array.to_pylist(), True
     raw = array.cast(pa.large_binary()).to_pylist()
     return [value and value.decode("utf-8", "surrogateescape") for value in raw], False
@@ -486,15 +418,9 @@ def _cells(column: pa.Array) -> tuple[list[Any], bool]:
 
 def cell_of(value: Any) -> str:
     """Return a value of JSON or Parquet as the text of a cell; "" if it is missing."""
-    if isinstance(value, str):
-        return value
     if value is None or value != value:
         return ""
-    return (
-        value.decode("utf-8", "replace")
-        if isinstance(value, bytes)
-        else json.dumps(value, ensure_ascii=False, default=str)
-    )
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 class TextRow(NamedTuple):

@@ -9,7 +9,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, cast
+from typing import IO, Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from babelmill.core.formats import split_name
 
 HEAD = 1 << 16  # bytes that are looked at
 BLOCK = 1 << 18  # bytes read at a time; with more, the system gives new memory for each block, which takes longer
-LONGEST = 1 << 30  # bytes of a line or a document; a batch of Arrow strings holds at most 2 GiB
+LONGEST = 1 << 29  # characters of a line or a document; a batch of Arrow strings holds at most 2 GiB
 MANY_NULS = 20  # one byte in so many: UTF-16 or binary data. Text with a stray NUL has fewer
 UTF_16 = "text in UTF-16 or UTF-32: convert it to UTF-8, as with iconv -f UTF-16 -t UTF-8"
 KINDS = {  # what files are that begin so, and what their owner can do about it
@@ -78,21 +78,15 @@ def stop(problem: BadRow) -> None:
     raise problem
 
 
-class Block(NamedTuple):
-    """Whole lines of a file, about 256 KiB. The last line of a file may lack its newline."""
-
-    number: int  # of the first line, counted from 1
-    text: str
-    sound: bool  # whether all bytes up to here could be decoded; the others are lone surrogates (UNDECODED)
-
-
 @contextlib.contextmanager
 def opened(path: Path, compression: str | None) -> Iterator[IO[bytes]]:
     """Open a file for reading its unpacked bytes. BadRow says that it is damaged."""
     if path.is_dir():
         raise UserError(f"{escape.line(path)}: this is a folder; name a file in it")
     try:
-        with open(path, "rb") if compression is None else _unpacked(path, compression) as stream:
+        # Arrow notices a .gz or .zst that ends early; the package `zstandard` does not.
+        packed: Any = pa.input_stream(str(path), compression=compression) if compression else None
+        with io.BufferedReader(packed, BLOCK) if compression else open(path, "rb") as stream:
             yield stream
     except FileNotFoundError:
         raise UserError(f"{escape.line(path)}: {not_found(path)}") from None
@@ -105,58 +99,75 @@ def opened(path: Path, compression: str | None) -> Iterator[IO[bytes]]:
         raise BadRow(path, "", f"damaged, or not what its name says: {shown}", "damaged") from None
 
 
-def _unpacked(path: Path, compression: str) -> IO[bytes]:
-    """Return the unpacked content. Arrow notices a .gz or .zst that ends early; the package `zstandard` does not."""
-    return cast(
-        IO[bytes], io.BufferedReader(cast(io.RawIOBase, pa.input_stream(str(path), compression=compression)), BLOCK)
-    )
-
-
 def refuse_other_kinds(path: Path, head: bytes, wanted: bytes = b"") -> None:
     """Raise BadRow if a file that begins with `head` is no text; `wanted`: how a Parquet file begins."""
-    if wanted and head.startswith(wanted):
-        return
     kind = next((kind for begins, kind in KINDS.items() if head.startswith(begins)), "")
-    if not kind and not wanted and head.count(0) * MANY_NULS > len(head):
-        kind = f"{UTF_16}; or it is no text"
-    if not kind and not wanted and b"\r" in head and b"\n" not in head:
-        kind = "text whose lines end with CR alone, as on old Macs: `tr '\\r' '\\n'` turns them into LF"
-    if not kind and wanted:
-        kind = "no Parquet file"
+    if wanted:
+        kind = "" if head.startswith(wanted) else kind or "no Parquet file"
+    elif head.count(0) * MANY_NULS > len(head):
+        kind = kind or f"{UTF_16}; or it is no text"
+    elif b"\r" in head and b"\n" not in head:
+        kind = kind or "text whose lines end with CR alone, as on old Macs: `tr '\\r' '\\n'` turns them into LF"
     if kind:
         raise BadRow(path, "", f"this is {kind}", "damaged")
 
 
-def blocks(path: Path, compression: str | None, form: Form) -> Iterator[Block]:
-    """Yield the lines of a text file, without a mark of byte order before the first.
+class Blocks:
+    """The lines of a text file, without a mark of byte order before the first.
 
-    BadRow says that the rest of the file cannot be read, a UserError that its encoding is another one.
+    Yields whole lines, about 256 KiB, with the number of the first. BadRow says that the rest of the file cannot be
+    read, a UserError that its encoding is another one.
     """
-    number, sound = 1, True
 
-    def block(raw: bytes) -> Block:
-        nonlocal number, sound
-        refuse_garbled(path, number, raw, form)
-        try:
-            text = raw.decode(form.encoding)
-        except UnicodeDecodeError:
-            text, sound = raw.decode(form.encoding, "surrogateescape"), False
-        made = Block(number, text, sound)
-        number += raw.count(b"\n")
-        return made
+    def __init__(self, path: Path, compression: str | None, form: Form | None = None):
+        self.path, self.form = path, form or Form()  # JSON is always UTF-8
+        self._compression, self._varies = compression, form is not None
+        self.sound = True  # whether all bytes up to here could be decoded; the others are lone surrogates (UNDECODED)
 
-    with opened(path, compression) as stream:
-        raw = stream.read(BLOCK)
-        if not raw and compression:
-            raise BadRow(path, "", "the compressed file is empty", "damaged")
-        refuse_other_kinds(path, raw[:HEAD])
-        raw = raw.removeprefix(MARK.encode())
-        while raw:
-            raw += stream.readline(LONGEST)
-            if len(raw) > LONGEST:
-                raise UserError(f"{escape.line(path)}: a line of more than {LONGEST >> 30} GiB; is this a text file?")
-            yield block(raw)
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        number = 1
+        with opened(self.path, self._compression) as stream:
             raw = stream.read(BLOCK)
+            if not raw and self._compression:
+                raise BadRow(self.path, "", "the compressed file is empty", "damaged")
+            refuse_other_kinds(self.path, raw[:HEAD])
+            raw = raw.removeprefix(MARK.encode())
+            while raw:
+                raw += stream.readline(LONGEST)
+                if len(raw) > LONGEST:
+                    raise too_long(self.path)
+                refuse_garbled(self.path, number, raw, self.form)
+                yield number, self._decoded(raw)
+                number += raw.count(b"\n")
+                raw = stream.read(BLOCK)
+
+    def _decoded(self, raw: bytes) -> str:
+        try:
+            return raw.decode(self.form.encoding)
+        except UnicodeDecodeError:
+            self.sound = False
+            return raw.decode(self.form.encoding, "surrogateescape")
+
+    def undecodable(self, number: int, text: str) -> BadRow | None:
+        """Return what is wrong with a text, which begins in this line, if it is not in its encoding."""
+        if self.sound or not (found := UNDECODED.search(text)):
+            return None
+        other = (
+            f" ({self.form.setting('encoding', 'latin-1')} or cp1252, if it is one of these)" if self._varies else ""
+        )
+        why = not_in(self.form.encoding, found) + other
+        return BadRow(self.path, f"line {number + text.count(chr(10), 0, found.start())}", why, "undecodable")
+
+
+def not_in(encoding: str, found: re.Match[str]) -> str:
+    """Return that a byte is not in the encoding."""
+    return f"not {encoding.replace('utf', 'UTF')}: byte 0x{ord(found[0]) - 0xDC00:02x}"
+
+
+def too_long(path: Path) -> UserError:
+    """Return the error for a document that Arrow could not hold."""
+    longest = f"more than {LONGEST >> 20} MiB"
+    return UserError(f"{escape.line(path)}: a line or document of {longest}; is this text, and its `document` right?")
 
 
 def refuse_garbled(path: Path, number: int, raw: bytes, form: Form) -> None:
@@ -175,12 +186,6 @@ def refuse_garbled(path: Path, number: int, raw: bytes, form: Form) -> None:
     if why and found:
         number += raw.count(b"\n", 0, found.start())
         raise UserError(f"{escape.line(path)}: line {number}: {why}")
-
-
-def undecodable(text: str, encoding: str = "utf-8") -> str:
-    """Return why a text is not in its encoding; "" if all its bytes could be decoded."""
-    found = UNDECODED.search(text)
-    return f"not {encoding.replace('utf', 'UTF')}: byte 0x{ord(found[0]) - 0xDC00:02x}" if found else ""
 
 
 def read_text(path: Path) -> str:

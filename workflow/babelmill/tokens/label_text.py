@@ -15,7 +15,7 @@ AROUND = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 
 
 def label_text(value: Any) -> str | None:
-    """Return a label without white space around it, or None if the cell is empty. `value` is text, a number, true or false, or None."""
+    """Return a label (text, a number, true or false) without white space around it; None if the cell is empty."""
     if not isinstance(value, str):
         return context_text(value) or None
     return stripped(value) or None
