@@ -95,3 +95,12 @@ def test_bad_rows_and_files_are_counted_or_refused(tmp_path):
     ):
         with pytest.raises(UserError, match=problem):
             batches_of(path, document="line")
+
+
+def test_a_document_that_no_batch_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("babelmill.corpus.reading.MAX_DOCUMENT", 2 * BLOCK)
+    path = tmp_path / "a.txt"
+    path.write_text("word\n" * BLOCK)
+    with pytest.raises(UserError, match=r"a\.txt: a document of more than 2,097,152 characters; set corpus.document"):
+        batches_of(path, document="file")
+    assert len(texts_of(path, document="line")) == BLOCK

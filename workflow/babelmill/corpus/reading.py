@@ -11,8 +11,20 @@ import pyarrow as pa
 
 from babelmill.config import schema
 from babelmill.core.escape import line
+from babelmill.core.files import UserError
 from babelmill.core.formats import format_of
-from babelmill.corpus.record_batches import BLOCK, CONTEXT, LABELS, METADATA, ORIGIN, PROMPT, ROWS, batch_of, schema_of
+from babelmill.corpus.record_batches import (
+    BLOCK,
+    CONTEXT,
+    LABELS,
+    MAX_DOCUMENT,
+    METADATA,
+    ORIGIN,
+    PROMPT,
+    ROWS,
+    batch_of,
+    schema_of,
+)
 from babelmill.corpus.tally import Tally
 from babelmill.tables.rows import Asked, rows
 from babelmill.tables.text import BadRow, Form
@@ -100,6 +112,9 @@ def read(paths: Sequence[Path], reading: Reading, tally: Tally) -> Iterator[pa.R
             numbers.append(number)
             cells += row
             size += len(row[0] or "")
+            if size > MAX_DOCUMENT:
+                advice = "set corpus.document: line, or paragraph, if these can stand alone"
+                raise UserError(f"{line(path)}: a document of more than {MAX_DOCUMENT:,} characters; {advice}")
             if size > BLOCK or len(numbers) + len(waiting["text"]) >= ROWS:
                 add(path)
                 yield batch_of(waiting, tally)

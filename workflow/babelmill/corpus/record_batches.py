@@ -39,7 +39,7 @@ WITH_LABELS = pa.schema(
 BLOCK = 1 << 20  # bytes read at a time
 TEXTS = ("text", PROMPT, CONTEXT)
 ROWS = 8192  # documents in a batch at most
-MAX_DOCUMENT = 1 << 30  # bytes; a batch of Arrow strings holds at most 2 GiB, and a whole document must be in memory
+MAX_DOCUMENT = 1 << 29  # characters of up to 4 bytes; a batch of Arrow strings holds at most 2 GiB
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 

@@ -10,6 +10,7 @@ numbers is in memory at a time, never the text.
 
 from collections import Counter
 from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import IO, Self
 
@@ -26,7 +27,10 @@ MEASURES = ("bytes", "words")
 
 
 class RowGroups:
-    """Writes record batches as Parquet, in row groups of about 16 MB, which fit into the memory of their readers."""
+    """Writes record batches as Parquet, in row groups of about 16 MB, which fit into the memory of their readers.
+
+    A thread compresses a row group (without Python's lock) while the next is collected.
+    """
 
     def __init__(self, file: IO[bytes] | str, columns: pa.Schema, compression: str) -> None:
         self._parquet = pq.ParquetWriter(
@@ -36,6 +40,8 @@ class RowGroups:
             use_dictionary=list(METADATA),  # pyright: ignore[reportArgumentType] (pyarrow takes names of columns, too)
             write_statistics=False,
         )
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._size = 0
 
@@ -54,14 +60,22 @@ class RowGroups:
         self, error: type[BaseException] | None, _value: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         """Write what is waiting and the file's footer."""
-        if error is None:
-            self._flush()
-        self._parquet.close()
+        try:
+            if error is None:
+                self._flush()
+                self._flush()
+        finally:
+            self._thread.shutdown()
+            self._parquet.close()
 
     def _flush(self) -> None:
+        """Start to write what is waiting, after the row group before it is written."""
+        if self._writing:
+            self._writing.result()
+        self._writing = None
         if self._waiting:
             table = pa.Table.from_batches(self._waiting)
-            self._parquet.write_table(table, row_group_size=table.num_rows)
+            self._writing = self._thread.submit(self._parquet.write_table, table, row_group_size=table.num_rows)
         self._waiting, self._size = [], 0
 
 

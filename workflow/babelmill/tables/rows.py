@@ -32,6 +32,7 @@ from babelmill.tables.text import UNDECODED, BadRow, Blocks, Form, OnBadRow, ope
 log = logging.getLogger("babelmill.tables")
 ROWS, BATCH = 8192, 1 << 20  # rows and bytes of a Parquet file that are in memory at once, at most
 TEXT = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.null())
+HOLDS = {"text": str, "value": (str, bool, int, float), "anything": object}
 OF_FORM = Form()
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair in JSON
 Row = tuple[int, Sequence[Any]]  # its line (its number in a .parquet), and the cells that are asked for
@@ -115,9 +116,7 @@ def check_names(path: Path, there: Sequence[str], asked: Iterable[Asked], advice
 
 def no_cell(asked: Asked, value: Any) -> str:
     """Return why a value of JSON or Parquet does not fit its column; "" if it does."""
-    if value is None or isinstance(value, str) or asked.holds == "anything":
-        return ""
-    if asked.holds == "value" and isinstance(value, bool | int | float):
+    if value is None or isinstance(value, HOLDS[asked.holds]):
         return ""
     # A list or an object may be nested so deeply that it cannot be written.
     shown = {list: "a list", dict: "an object"}.get(type(value)) or escape.line(repr(value), 60)
