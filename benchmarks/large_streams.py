@@ -1,4 +1,4 @@
-"""Measure whether training needs more memory or time for a larger corpus: streams of 1e8, 1e9 and 1e10 tokens.
+"""Measure how much more memory and time training needs for a larger corpus: streams of 1e8, 1e9 and 1e10 tokens.
 
     python benchmarks/large_streams.py FOLDER [--tokens 1e8 1e9 1e10] [--steps 20]
 

@@ -67,8 +67,11 @@ def test_from_the_tokenizer_to_its_users(workspace):
         environment |= {"HF_HOME": str(path / f"cache-{version}")}
         done = run_python("-c", USE, json.dumps(given), PROMPT, cwd=path, environment=environment, check=True)
         found[version] = json.loads(done.stdout.splitlines()[-1])
+    # The pipeline of transformers 5 decodes what is new alone, so a space at its beginning is lost.
+    generated = [found[version].pop("generated") for version in ("4", "5")]
     assert found["4"] == found["5"]
     use = found["5"]
+    assert generated[0] == use["whole"] and generated[1].replace(" ", "") == use["whole"].replace(" ", "")
     assert use["space"] == [True, True] and use["decoded"] == given and use["ids"] == use["again"]
     alone, _, empty, last, *pair = use["ids"][len(texts) :]
     assert len(alone) > 1 == len(empty) and last[1 - len(alone) :] == alone[1:]
@@ -76,7 +79,7 @@ def test_from_the_tokenizer_to_its_users(workspace):
     assert use["offsets"][0] == [0, 0] and use["offsets"][1][0] == 0 and use["offsets"][-1][1] == len("the fox")
     mask = use["masked"].index("<mask>")
     assert use["masked"][mask - 1] != "Ġ" and use["masked"][mask + 1].startswith("Ġ")
-    assert use["whole"] == use["generated"] and use["whole"].startswith(PROMPT)
+    assert use["whole"].startswith(PROMPT)
     assert use["filled"].startswith(PROMPT) and use["filled"].endswith(" warm")
 
     # The documents of the shards are what the exported tokenizer gives.

@@ -262,20 +262,15 @@ def named_inputs(stage):
     return of
 
 
-def gpus(stage, most):
-    """Return a resource of a stage: the GPUs of the training that a result follows from, and no more than `most`."""
-
-    @one_line
-    def of(wildcards):
-        name = ".".join(filter(None, (wildcards.get("result", wildcards.get("model")), wildcards.get("input"))))
-        return min(most, read_json(run_file(GRAPH.named(stage, name).training))["gpus"])
-
-    return of
-
-
-def each_attempt(amount):
-    """Return a resource: an amount, and twice, three times, ... as much when `retries` repeat the job."""
-    return lambda wildcards, attempt: amount * attempt
+@one_line
+def meant(wildcards):
+    """End with an error for a word that is not a target, and suggest the target that was meant."""
+    word = wildcards.word
+    if word.startswith("published/"):
+        raise UserError(f"there is no target {word}; did you mean {word}.json?")
+    if CONFIG.is_model(word):
+        raise UserError(f"there is no target {word}; did you mean converted/{word}?")
+    raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
 
 
 def of_models(stage, asked_of, output):

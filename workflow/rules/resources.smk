@@ -1,0 +1,25 @@
+"""What jobs may take: memory and time, which grow with each attempt, and GPUs."""
+
+
+def gpus(stage, most):
+    """Return a resource of a stage: the GPUs of the training that a result follows from, and no more than `most`."""
+
+    @one_line
+    def of(wildcards):
+        name = ".".join(filter(None, (wildcards.get("result", wildcards.get("model")), wildcards.get("input"))))
+        return min(most, read_json(run_file(GRAPH.named(stage, name).training))["gpus"])
+
+    return of
+
+
+def each_attempt(amount):
+    """Return a resource: an amount, and twice, three times, ... as much when `retries` repeat the job."""
+    return lambda wildcards, attempt: amount * attempt
+
+
+@one_line
+def memory_of_corpus(wildcards, attempt):
+    """Return the MB of `corpus`: some bytes of each document, and in each process the model that finds languages."""
+    asked = GRAPH.named("corpus", wildcards.result).asked
+    gigabytes = sum(each["bytes"] for each in asked["sources"].values() if isinstance(each, dict)) / 1e9
+    return round(8000 + 250 * gigabytes + 9 * identifiers.megabytes(CONFIG, asked["languages"][0])) * attempt
