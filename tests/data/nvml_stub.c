@@ -1,9 +1,7 @@
 /* A stand-in for NVIDIA's libnvidia-ml.so.1: two GPUs that answer what the test sets. */
 #include <string.h>
-#include <unistd.h>
 
 int result = 0;                /* of the questions: 0, or an error of NVML's, such as 3 (not supported) */
-int sleep_seconds = 0;         /* a driver that hangs */
 unsigned long long energy[2]; /* mJ since the driver was loaded */
 static int gpus[2] = {0, 1};
 static const char *uuids[2] = {"GPU-aaaaaaaa-0000-0000-0000-000000000000", "MIG-bbbbbbbb-0000-0000-0000-000000000000"};
@@ -16,7 +14,6 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, int **gpu) {
     return 6; /* not found */
 }
 int nvmlDeviceGetUtilizationRates(int *gpu, unsigned *rates) {
-    if (sleep_seconds) sleep(sleep_seconds);
     rates[0] = 90 + 5 * *gpu; rates[1] = 40;
     return result;
 }

@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from babelmill.runtime.progress import GpuFigures
 from helpers import DATA
 
 UUIDS = ["aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"]  # as PyTorch has them
@@ -25,15 +24,8 @@ def load(folder: Path) -> Callable[..., None]:
     """Load it by the name that the package asks for. Return a function that sets its answers."""
     library = ctypes.CDLL(str(folder / NAME), ctypes.RTLD_GLOBAL)
 
-    def answers(result: int = 0, sleep: int = 0, energy: list[int] = ENERGY) -> None:
+    def answers(result: int = 0, energy: list[int] = ENERGY) -> None:
         ctypes.c_int.in_dll(library, "result").value = result
-        ctypes.c_int.in_dll(library, "sleep_seconds").value = sleep
         (ctypes.c_ulonglong * 2).in_dll(library, "energy")[:] = energy
 
     return answers
-
-
-def answered(gpus: GpuFigures) -> GpuFigures:
-    """Return these, once the driver has answered for the first time."""
-    assert gpus._idle.wait(60)
-    return gpus

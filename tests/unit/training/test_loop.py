@@ -14,7 +14,7 @@ from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
 from babelmill.training import loop as loop_module
 from babelmill.training.loop import Loop, Window
-from helpers.training.nvml import FIGURES, UUIDS, answered
+from helpers.training.nvml import FIGURES, UUIDS
 from helpers.training.tiny_trainer import shrink_device, trainer_maker
 from helpers.training.training_data import read_metrics, section
 
@@ -133,8 +133,7 @@ def test_what_gpus_say_is_in_the_record(make, loop, stop, driver, tmp_path):
     window = Window(4)
     window.joules = 7
     run._window.restore(window.state())
-    run._gpus = answered(GpuFigures(UUIDS))
-    run._gpus.PATIENCE = 60.0
+    run._gpus = GpuFigures(UUIDS)
     driver(energy=[5_036_000, 7_000_000])
     assert run.run()
     path = next(tmp_path.glob("metrics.jsonl"))
@@ -144,6 +143,6 @@ def test_what_gpus_say_is_in_the_record(make, loop, stop, driver, tmp_path):
     assert all(line | FIGURES == line for line in lines)
     driver(result=4)  # from here on, the driver refuses
     run = loop(make(micro_batch_tokens=320), Done(15, validated=True, precision="fp32"), stop)
-    run._gpus = answered(GpuFigures(UUIDS))
+    run._gpus = GpuFigures(UUIDS)
     assert run.run()
     assert energy_kwh(path) is None, "not known of every part"

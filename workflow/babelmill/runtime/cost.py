@@ -49,7 +49,6 @@ def peak_of(device: str) -> float | None:
     return next((peak for names, peak in PEAK.items() if words.issuperset(names.split())), None)
 
 
-DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
 CPU_INFO = Path("/proc/cpuinfo")
 BF16_NEEDS = {"avx512bw", "avx512vl", "avx512dq"}  # of oneDNN, which computes PyTorch's products on x86 processors
 FAST_BF16 = {"amx_bf16", "avx512_bf16"}  # with one of them, `small` trains 1.8 times as fast as in fp32 (AMD Zen 4)

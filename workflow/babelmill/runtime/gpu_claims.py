@@ -5,10 +5,8 @@ free GPUs with lock files, which it holds until it ends, and sees no other GPU. 
 the demo gives the same result on every machine. In a SLURM job, SLURM has already chosen the GPUs.
 """
 
-import contextlib
 import multiprocessing
 import os
-import re
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 
@@ -19,7 +17,6 @@ from babelmill.core.words import plural
 from babelmill.runtime import slurm
 
 DRIVERS = {"NVIDIA": "/dev/nvidiactl", "AMD": "/dev/kfd"}  # these files exist if a driver is loaded
-VERSION = "/proc/driver/nvidia/version"
 CHOICE = "HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES"  # names the GPUs that PyTorch sees
 HIDDEN = "-1"  # as a choice, hides all GPUs; AMD's driver ignores an empty choice
 _claims = []  # open lock files: a lock ends when its file is closed, at the end of this process
@@ -49,21 +46,12 @@ def claim(count: int) -> None:
     # Ask PyTorch only now, since it reads the environment variables only once.
     makers = [maker for maker, path in DRIVERS.items() if os.path.exists(path)]
     if count and makers and not torch.cuda.is_available():
+        kinds = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip}
+        built_for = next((f"{name} {version}" for name, version in kinds.items() if version), "CPUs alone")
         raise UserError(
             f"{asked_for(count)}, and this machine has {makers[0]}'s driver, but PyTorch {torch.__version__} sees no"
-            f" GPU: {why_none_is_seen(makers[0])}"
+            f" GPU: it is built for {built_for}, and the driver may be too old for it, or {CHOICE} hides all GPUs"
         )
-
-
-def why_none_is_seen(maker: str) -> str:
-    """Return why PyTorch may see no GPU on a machine that has this maker's driver."""
-    name, built_for = ("ROCm", torch.version.hip) if maker == "AMD" else ("CUDA", torch.version.cuda)
-    if built_for is None:
-        return f"it is a build without {name}, install a build with {name}"
-    version = ""
-    with contextlib.suppress(OSError, AttributeError), open(VERSION, encoding="utf-8") as file:
-        version = f" {re.search(r'[0-9]+[.][0-9.]+', file.readline())[0]}"  # pyright: ignore[reportOptionalSubscript]
-    return f"its driver{version} may be too old for {name} {built_for}, or {CHOICE} is empty or {HIDDEN}"
 
 
 def asked_for(count: int) -> str:

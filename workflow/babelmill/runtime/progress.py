@@ -1,9 +1,8 @@
 """Show the progress of a training run, and read the figures of its devices: speed, memory, power, energy.
 
-The figures of GPUs come from the driver, with NVIDIA's NVML. A thread asks the driver, since a driver that hangs must
-not stop the training. A caller waits a moment for new figures, and otherwise gets the last ones. Figures that cannot
-be read are left out: without NVML or the permission to use it, or if a part of a GPU (MIG) does not have the figure.
-Energy includes the work of other jobs on the same GPU.
+The figures of GPUs come from the driver, with NVIDIA's NVML. Figures that cannot be read are left out: without NVML or
+the permission to use it, or if a part of a GPU (MIG) does not have the figure. Energy includes the work of other jobs
+on the same GPU.
 """
 
 import contextlib
@@ -11,10 +10,9 @@ import importlib
 import platform
 import statistics
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -94,13 +92,6 @@ class Progress:
         self._validated += share == 1
 
 
-class GpuReading(NamedTuple):
-    """One answer: the figures for the record, and the energy of all GPUs since their driver was loaded, in mJ."""
-
-    figures: dict[str, float]
-    energy: int | None
-
-
 def gpus_of(processes: Processes) -> list[str]:
     """Return the UUIDs of this machine's GPUs on the first process of the machine.
 
@@ -113,81 +104,56 @@ def gpus_of(processes: Processes) -> list[str]:
 
 
 class GpuFigures:
-    """Reads the figures of some GPUs, given by UUID."""
+    """Reads the figures of some GPUs, given by UUID.
 
-    PATIENCE = 0.05  # seconds to wait for an answer
+    Attributes:
+        figures: those of the last reading, for the record: the mean of their use, the highest memory and temperature,
+            and the sum of their power.
+    """
 
     def __init__(self, uuids: list[str]):
-        self._asked, self._idle = threading.Event(), threading.Event()  # idle is not set before the first answer
-        self._latest: GpuReading | None = None
-        self._counted: int | None = None  # the energy that `joules` has returned so far, mJ
+        self.figures: dict[str, float] = {}
+        self._nvml: Any = None
+        self._handles: list[Any] = []
         if uuids:
-            threading.Thread(target=self._answer, args=(uuids,), daemon=True).start()
+            with contextlib.suppress(Exception):  # NVML reports an error, or is not installed
+                self._nvml = importlib.import_module("pynvml")  # only here, since it loads the driver's library
+                self._nvml.nvmlInit()
+                self._handles = [self._handle(uuid) for uuid in uuids]
+        self._counted = self._energy()  # what `joules` has returned so far, in mJ since the driver was loaded
 
     def joules(self) -> int | None:
-        """Return the energy since the last call (or since the beginning), in J; None if it is not known."""
-        if self._idle.is_set():
-            self._idle.clear()
-            self._asked.set()
-            self._idle.wait(self.PATIENCE)
-        energy = self._latest and self._latest.energy  # read once: a late answer may change it
+        """Read the GPUs. Return the energy since the last call (or since the beginning), in J; None if not known."""
+        nvml, ask = self._nvml, self._ask
+        answers = {
+            "gpu_utilization": (ask(lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu), statistics.fmean),
+            "gpu_memory": (ask(lambda gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used / 2**20), max),
+            "gpu_power": (ask(lambda gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000), sum),
+            "gpu_temperature": (ask(lambda gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)), max),
+        }
+        self.figures = {name: combine(found) for name, (found, combine) in answers.items() if found}
+        energy = self._energy()
         if energy is None or self._counted is None:
             return None
         taken = max(0, energy - self._counted) // 1000
         self._counted = min(self._counted + 1000 * taken, energy)
         return taken
 
-    @property
-    def figures(self) -> dict[str, float]:
-        """Return the figures of the last answer, for the record."""
-        latest = self._latest
-        return {} if latest is None else latest.figures
-
-    def _answer(self, uuids: list[str]) -> None:
-        """Read the figures whenever they are asked for, until the process ends; return at once without NVML."""
+    def _handle(self, uuid: str) -> Any:
+        """Return NVML's handle of a GPU, or of a part of a GPU (MIG)."""
+        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
         try:
-            nvml: Any = importlib.import_module("pynvml")  # imported only here, since it loads the driver's library
-            nvml.nvmlInit()
-            handles = [_handle(nvml, uuid) for uuid in uuids]
-        except Exception:  # NVML reports an error, or is not installed
-            return
-        while True:
-            reading = read(nvml, handles)
-            if self._counted is None:
-                self._counted = reading.energy
-            self._latest = reading
-            self._idle.set()
-            self._asked.wait()
-            self._asked.clear()
+            return self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
+        except self._nvml.NVMLError:
+            return self._nvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
 
+    def _ask(self, question: Callable[[Any], float]) -> list[float]:
+        """Return the answer for each GPU; none if one GPU does not answer."""
+        if self._handles:
+            with contextlib.suppress(self._nvml.NVMLError):
+                return [question(gpu) for gpu in self._handles]
+        return []
 
-def _handle(nvml: Any, uuid: str) -> Any:
-    """Return NVML's handle of a GPU, or of a part of a GPU (MIG)."""
-    bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
-    try:
-        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
-    except nvml.NVMLError:
-        return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
-
-
-def read(nvml: Any, handles: list[Any]) -> GpuReading:
-    """Read all GPUs: the mean of their use, the highest memory and temperature, and the sum of their power."""
-
-    def ask(question: Callable[[Any], float]) -> list[float] | None:
-        """Return the answer for each GPU; None if one GPU does not answer."""
-        try:
-            return [question(handle) for handle in handles]
-        except nvml.NVMLError:
-            return None
-
-    answers = {
-        "gpu_utilization": (ask(lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu), statistics.fmean),
-        "gpu_memory": (ask(lambda gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used / 2**20), max),
-        "gpu_power": (ask(lambda gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000), sum),
-        "gpu_temperature": (ask(lambda gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)), max),
-    }
-    energy = ask(nvml.nvmlDeviceGetTotalEnergyConsumption)
-    return GpuReading(
-        {name: combine(found) for name, (found, combine) in answers.items() if found is not None},
-        None if energy is None else int(sum(energy)),
-    )
+    def _energy(self) -> int | None:
+        found = self._ask(lambda gpu: self._nvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
+        return int(sum(found)) if found else None
