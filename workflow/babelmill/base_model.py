@@ -83,7 +83,7 @@ def under_its_names(
     theirs = ForeignWeights(
         {ours: weights.shapes[name] for ours, name in model.names.items()}, lambda name: weights.load(model.names[name])
     )
-    made = on_meta(config, auto_class, most=1000 + 4 * len(weights.shapes))
+    made = on_meta(config, auto_class)
     check_shape(asked, shape_of(made), where)
     names = (encoder_names_of if auto_class == CLASSIFIER else names_of)(made, theirs, where)
     return replace(model, names={ours: model.names[name] for ours, name in names.items()})

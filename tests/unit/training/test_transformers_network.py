@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from transformers import AutoConfig
 
 from babelmill.config.model_size import size_of
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Export
 from babelmill.config.transformers_keys import keys
-from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.release.card.card import ALSO_IN_4
 from babelmill.release.folder.architectures import ExportInputs, TransformersFolder
@@ -23,15 +21,11 @@ from babelmill.release.folder.loading import runs_code
 from babelmill.release.folder.prove import KEPT, check_differences, compare_variant, portions, random_rows
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.networks import transformers as networks
 from babelmill.training.networks.source_weights import load_weights
 from babelmill.training.networks.transformers_config import known_keys, planned
 from babelmill.training.networks.transformers_models import (
-    CLASSES,
-    as_json,
     blocks_of,
     read_config,
-    with_learning_padding,
     without_values,
 )
 from babelmill.training.trainer import Trainer
@@ -46,27 +40,9 @@ from helpers.models.transformers_models import (
     train_section,
 )
 from helpers.programs.prepared import run_python
-from helpers.stages import any_settings
 from helpers.training.training_data import VOCABULARY, train_settings
 
-SMALL_SIZES = (
-    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
-    *("emb_dim", "n_layers", "n_heads", "num_local_experts"),
-)
 PADS_WITH_TEXT = replace(VOCABULARY, pad=42)  # its padding token is a token of the text
-
-
-def test_attention_without_a_fused_kernel_is_a_warning(monkeypatch, caplog, tmp_path):
-    """Said once. On a CPU, PyTorch computes the formula where attention has dropout."""
-    *_, batch = batch_of("bert", tmp_path)
-    for devices, dropout, warnings in ((("cuda",), 0.1, 0), (("cpu",), 0.0, 0), (("cpu",), 0.1, 1)):
-        monkeypatch.setattr(networks, "DEVICES", devices)
-        made = network("bert", attention_probs_dropout_prob=dropout)
-        caplog.clear()
-        for _ in range(2):
-            made.forward(batch, 2)
-        messages = [message for message in caplog.messages if "no fused attention" in message]
-        assert len(messages) == warnings and all("(heads of width 8, float32)" in message for message in messages)
 
 
 # What is proven.
@@ -255,58 +231,15 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     return {kind: write_folder(kind, tmp_path_factory.mktemp("folders")) for kind in KINDS}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pad", [None, VOCABULARY.eos, 5])
-def test_the_folder_learns_each_token_of_the_text(kind, pad, tmp_path):
-    """With transformers' own class: also the token that ends texts, if it is the padding token, too.
-
-    `pad`: the padding token of the published tokenizer, which may have none; 5 never occurs in a text.
-    """
-    roles = {"entries": VOCABULARY.size, "begin": 1, "end": VOCABULARY.eos, "pad": pad, "mask": 4, "unknown": 0}
-    manifest.write(tmp_path, any_settings("tokenizer"), [], figures={"roles": roles})
-    vocabulary = replace(VOCABULARY, pad=VOCABULARY.eos if pad is None else pad)
-    folder = write_folder(kind, tmp_path, vocabulary)
-    made = json.loads((folder.parent / "model/config.json").read_text())
-    model = getattr(transformers, made["auto_class"]).from_pretrained(folder)
-    ids = torch.tensor([[1, 30, 40, VOCABULARY.eos]])
-    model.base_model(input_ids=ids)[0].sum().backward()
-    assert (model.get_input_embeddings().weight.grad[ids[0]].norm(dim=1) > 0).all()
-    assert (model.config.pad_token_id is None) == (pad != 5 and kind != "gpt2")
-
-
-OF_HEADS = [
-    (kind, auto)
-    for kind in ("ibert", "xlm", "flaubert", "mixtral", "bert")
-    for auto in ("AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
-    if kind in CLASSES[auto][1]
-]
-
-
-@pytest.mark.parametrize(("kind", "auto"), OF_HEADS)
-def test_a_class_that_needs_the_number_of_padding_keeps_it(kind, auto):
-    """Some find the length of a text, the positions or the end of a text by it: None would be an error."""
-    values = as_json(AutoConfig.for_model(kind, pad_token_id=2))
-    small = {key: min(value, 8) for key, value in values.items() if key in SMALL_SIZES}
-    values = as_json(AutoConfig.for_model(kind, pad_token_id=2, **small))
-    found = with_learning_padding(values, auto)
-    model = getattr(transformers, auto).from_config(AutoConfig.for_model(**found))
-    ids = torch.tensor([[1, 3, 4, 5], [1, 3, 4, 2]])
-    assert torch.isfinite(model.eval()(input_ids=ids).logits).all()
-    assert (found["pad_token_id"] is None) == (kind == "bert" or (kind == "mixtral" and auto == "AutoModelForCausalLM"))
-
-
 GRANITE = {"num_local_experts": 0, "shared_intermediate_size": 32, "mamba_n_heads": 4, "mamba_d_head": 8}
 
 
-@pytest.mark.parametrize("pad", [VOCABULARY.pad, VOCABULARY.eos])
-def test_a_configuration_may_have_an_infinite_number(tmp_path, monkeypatch, pad):
+def test_a_configuration_may_have_an_infinite_number(tmp_path, monkeypatch):
     """As those of Granite 4 do, of which the dense ones have only attention."""
     kind = "granitemoehybrid"
     layers = {"layer_types": ["attention"] * 2, **GRANITE}
     monkeypatch.setitem(KINDS, kind, ("causal", KINDS["llama"][1] | layers))
-    roles = {"entries": VOCABULARY.size, "begin": 1, "end": VOCABULARY.eos, "pad": pad, "mask": 4, "unknown": 0}
-    manifest.write(tmp_path, any_settings("tokenizer"), [], figures={"roles": roles})
-    folder, model = write_folder(kind, tmp_path, replace(VOCABULARY, pad=pad)), tmp_path / kind / "model"
+    folder, model = write_folder(kind, tmp_path), tmp_path / kind / "model"
     assert "Infinity" in (folder / "config.json").read_text()
     rows = random_rows(VOCABULARY.size, 32)
     for _, found in compare_variant(TransformersFolder(), ExportInputs(model, model, []), (folder, None), "main", rows):

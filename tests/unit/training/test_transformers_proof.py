@@ -46,9 +46,9 @@ def test_a_model_that_computes_something_else_is_refused(kind, train, more, word
     [
         ("llama", {"num_hidden_layers": 12}, 2),
         ("gpt2", {"n_layer": 9}, 2),
-        ("modernbert", {"num_hidden_layers": 12}, 4),  # the first alone has no norm, every third sees the whole row
+        ("modernbert", {"num_hidden_layers": 12}, 2),  # every third sees the whole row
         ("gemma3_text", {"num_hidden_layers": 14, "head_dim": 8, "num_key_value_heads": 2}, 6),
-        ("albert", {"num_hidden_layers": 7}, 7),  # one layer, again and again
+        ("albert", {"num_hidden_layers": 7}, 2),  # one layer, again and again
         ("roberta", {"num_hidden_layers": 7}, 2),
         ("eurobert", {"num_hidden_layers": 7}, 2),  # LLaDA is one; the id of its mask must be a number
     ],

@@ -22,8 +22,7 @@ from babelmill.model.transformers import __file__ as transformers_package
 from babelmill.release.folder.architectures import CLASSES, Architecture, Case, ExportInputs, write_code
 from babelmill.release.folder.architectures import CODE as CODE_OF_GPT_BERT
 from babelmill.release.folder.loading import WEIGHTS, weights_name
-from babelmill.tokens.vocabulary import pads_with_text
-from babelmill.training.networks.transformers_models import CLASSIFIER, with_learning_padding
+from babelmill.training.networks.transformers_models import CLASSIFIER
 
 ENCODER, DECODER = "encoder.", "decoder."
 SYMBOLS = [FIRST, END, FIRST]  # the symbols that the proof gives to the decoder
@@ -65,8 +64,6 @@ class LabelsFolder(Architecture):
             files += write_part(folder / name, weights, ENCODER)
             if trained["labels"]["decoder_layers"]:
                 files += write_part(folder / name.replace("model.", "decoder.", 1), weights, DECODER)
-        if not ours and pads_with_text(inputs.tokenizer):
-            config = with_learning_padding(config, CLASSIFIER)
         write_json(folder / "config.json", config)
         return [*files, "config.json"]
 

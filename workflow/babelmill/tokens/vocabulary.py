@@ -86,9 +86,3 @@ class Vocabulary:
 def published_roles(folder: Path) -> dict[str, Any] | None:
     """Return the roles of a published model's special tokens, from its manifest, or None for our own tokenizer."""
     return manifest.read(folder)["figures"].get("roles") if (folder / manifest.NAME).is_file() else None
-
-
-def pads_with_text(folder: Path) -> bool:
-    """Return whether the padding token of a tokenizer may also occur in texts: it begins or ends them, for instance."""
-    roles = published_roles(folder)
-    return roles is not None and roles["pad"] in (None, roles["begin"], roles["end"], roles["unknown"])

@@ -24,7 +24,6 @@ from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.model.transformers import __file__ as transformers_package
 from babelmill.release.folder.adapters import merge_by_peft, write_adapter, write_merged
 from babelmill.release.folder.loading import WEIGHTS, weights_name
-from babelmill.tokens.vocabulary import pads_with_text
 
 
 @dataclass(frozen=True)
@@ -212,12 +211,7 @@ class TransformersFolder(Architecture):
                 write_merged(folder / files[-1], inputs.frozen, weights, trained)
             else:
                 copy_file(weights, folder / files[-1])
-        config = hub_config(trained)
-        if pads_with_text(inputs.tokenizer):
-            from babelmill.training.networks.transformers_models import with_learning_padding  # takes seconds
-
-            config = with_learning_padding(config, trained["auto_class"])
-        write_json(folder / "config.json", config)
+        write_json(folder / "config.json", hub_config(trained))
         if export.adapter != "none":
             base = manifest.read(inputs.model)["figures"]["source"]
             adapters = inputs.model / WEIGHTS[export.default_variant]

@@ -1,14 +1,9 @@
 """Train a transformers model, with its own masked or causal class and dropout. Documents are kept apart."""
 
 import contextlib
-import logging
-from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend
-from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -40,9 +35,6 @@ from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import hides_alone, objective_of
 from babelmill.training.plan.randomness import INITIALIZATION
 
-log = logging.getLogger(__name__)
-
-DEVICES = ("cuda",)  # that warn; on a CPU, PyTorch computes the formula whenever attention has dropout
 BASE_LAYER = ".base_layer."  # peft inserts this into the names of frozen weights
 
 
@@ -68,36 +60,6 @@ class _ScoresAndLoss(nn.Module):
         matrix, bias = layer.weight, getattr(layer, "bias", None)
         bias = matrix.new_zeros(len(matrix)) if bias is None else bias  # pyright: ignore
         return loss(features, matrix, bias, batch, self._z_loss_weight, groups)  # pyright: ignore
-
-
-class _WarnOfFormula(TorchFunctionMode):
-    """Warns at the first call of attention for which PyTorch has no fused kernel, and computes the formula.
-
-    `scaled_dot_product_attention` chooses a kernel by the device, the precision, the width of heads, the mask and
-    dropout. If no fused kernel fits, it computes the formula, which takes several times as long, and memory for all T^2
-    weights. PyTorch does not report this. A model that computes the formula itself is not noticed here.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self._warned = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        if func is F.scaled_dot_product_attention and not self._warned:
-            self._look_at(*args, **given)
-        return func(*args, **given)
-
-    def _look_at(self, query: torch.Tensor, *args: Any, **given: Any) -> None:
-        if torch._fused_sdp_choice(query, *args, **given) == SDPBackend.MATH.value:  # pyright: ignore
-            width, precision = query.size(-1), str(query.dtype).removeprefix("torch.")
-            log.warning(
-                "PyTorch has no fused attention for this model here (heads of width %d, %s): it computes the formula,"
-                " which is slower and takes more memory",
-                width,
-                precision,
-            )
-            self._warned = True
 
 
 class TransformersNetwork(Network):
@@ -153,16 +115,12 @@ class TransformersNetwork(Network):
         shard(with_loss, blocks_of(made), processes, train)
         self._parts = parts_of(made)
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
-        warns = processes.main and processes.device.type in DEVICES
-        self._first_pass = _WarnOfFormula() if warns else contextlib.nullcontext()
 
     def begin_step(self, number: int) -> None:
         """Do nothing: dropout uses PyTorch's generator, which the trainer seeds for each micro-batch."""
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-        with self._first_pass:
-            result = self._with_loss(batch, groups)
-        self._first_pass = contextlib.nullcontext()
+        result = self._with_loss(batch, groups)
         if not torch.is_grad_enabled():
             self._with_loss.reshard()  # pyright: ignore  # else FSDP2 keeps weights for a backward pass
         return result

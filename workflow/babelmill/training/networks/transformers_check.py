@@ -14,7 +14,6 @@ import logging
 
 import torch
 from huggingface_hub.errors import StrictDataclassFieldValidationError
-from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from babelmill.core.files import UserError
@@ -22,7 +21,6 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks.document_masks import NAME, documents, positions
 from babelmill.training.networks.transformers_models import (
     MASKED,
-    blocks_of,
     first_position,
     make_model,
     on_meta,
@@ -68,24 +66,21 @@ def prove(config: PreTrainedConfig, auto: str, vocabulary: Vocabulary, length: i
 def smaller(config: PreTrainedConfig, auto: str) -> PreTrainedConfig:
     """Return the configuration of a smaller model of the same class, `auto`, for a host whose memory is too small.
 
-    Whether documents see each other, which side a token reads, how positions are counted, and whether the features
-    times the output matrix are the scores does not depend on the number of layers of a kind, or on the number of tokens
-    in the vocabulary. So the smaller model has only the first tokens, and the first layers up to the point where each
-    kind of layer has occurred. Two layers are of different kinds if their modules, shapes or attributes differ, or
-    if the configuration gives different values for them. Widths stay as they are: the test looks at rounding and at the
-    size of scores, which depend on them. `config` itself does not change.
+    It has only the first tokens of the vocabulary, and two layers, or the first layers up to the point where each kind
+    has occurred of which the configuration tells (in `layer_types` or another list with a value for each layer). Widths
+    stay as they are: the test looks at rounding and at the size of scores, which depend on them. `config` itself does
+    not change.
     """
-    whole, found = on_meta(config, auto), copy.deepcopy(config)
-    blocks = blocks_of(whole)
-    count = len(blocks)
+    found, count = copy.deepcopy(config), getattr(config, "num_hidden_layers", 0)
     by_layer = {key: value for key, value in vars(config).items() if isinstance(value, list) and len(value) == count}
-    kinds = [(*_kind(block, i), *(str(value[i]) for value in by_layer.values())) for i, block in enumerate(blocks)]
-    layers = max(LAYERS, *(kinds.index(kind) + 1 for kind in kinds)) if kinds else 0
-    if layers < count == getattr(config, "num_hidden_layers", None):
+    kinds = [str(values) for values in zip(*by_layer.values(), strict=True)]
+    layers = max(LAYERS, *(kinds.index(kind) + 1 for kind in kinds)) if kinds else LAYERS
+    if layers < count:
         for key, value in by_layer.items():
             setattr(found, key, value[:layers])
         found.num_hidden_layers = layers
-    if not first_position(whole) and config.vocab_size > TOKENS:  # else positions are counted from the id of a token
+    from_a_token = first_position(on_meta(config, auto))  # positions are counted from the id of a token
+    if not from_a_token and config.vocab_size > TOKENS:
         found.vocab_size = TOKENS
         for key, value in vars(config).items():
             if key.endswith("_token_id") and value is not None and not (isinstance(value, int) and value < TOKENS):
@@ -99,15 +94,6 @@ def _forget_token(config: PreTrainedConfig, key: str) -> None:
         setattr(config, key, None)
     except StrictDataclassFieldValidationError:
         setattr(config, key, 0)
-
-
-def _kind(block: nn.Module, number: int) -> list[str]:
-    """Describe a layer completely, except for its number."""
-    described = [str(block), *(str(tuple(parameter.shape)) for parameter in block.parameters())]
-    for module in block.modules():
-        plain = {key: value for key, value in vars(module).items() if isinstance(value, (int, float, str, type(None)))}
-        described.append(str(sorted((k, v) for k, v in plain.items() if not ("layer" in k and v == number))))
-    return described
 
 
 class Proof:

@@ -2,9 +2,8 @@
 
 import contextlib
 import copy
-import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -136,76 +135,17 @@ def let_padding_learn(model: nn.Module) -> None:
             module.padding_idx = None
 
 
-def with_learning_padding(values: dict[str, Any], auto: str) -> dict[str, Any]:
-    """Return the values of a config.json with which transformers' own class also learns the padding token.
-
-    For a model whose padding token is a token of the text. `auto` is its class. Without the number of a padding token,
-    the class drops no gradients; tokenizers and generation have this number in files of their own. Where the class
-    needs the number itself, the values stay as they are: it counts positions with it, or finds the end of a text.
-    """
-    made = on_meta(from_json(values), auto)
-    embedding: Any = made.get_input_embeddings()
-    drops = getattr(embedding, "padding_idx", None) is not None
-    positions = (module for name, module in made.named_modules() if "position" in name)
-    counts = any(getattr(module, "padding_idx", None) is not None for module in positions)
-    if counts or not drops:
-        return values
-    without: dict[str, Any] = values | {"pad_token_id": None}
-    try:
-        made = on_meta(from_json(without), auto)
-    except Exception:  # some configurations allow numbers only
-        return values
-    return values if needs_padding(made) else without
-
-
-def needs_padding(model: PreTrainedModel) -> bool:
-    """Return whether a forward pass of two texts fails since the configuration of `model`, on meta, names no padding.
-
-    Such an error is about None, or says so. Passes on the meta device may also fail since they ask for a value: a
-    RuntimeError, which says nothing about padding.
-    """
-    try:
-        with torch.no_grad():
-            model.eval().bfloat16()(input_ids=torch.zeros(2, 4, dtype=torch.long, device="meta"))
-    except (AttributeError, TypeError, ValueError):
-        return True
-    except Exception:
-        return False
-    return False
-
-
-def on_meta(config: PreTrainedConfig, auto: str, most: int = 100_000) -> PreTrainedModel:
+def on_meta(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
     """Return a model of a class without weights, on the meta device: its modules and their shapes.
 
-    A UserError says that the class cannot make it, or it has more than `most` parameters, which would take long.
+    A UserError says that the class cannot make it.
     """
     cls, _ = CLASSES[auto]
     try:
-        with torch.device("meta"), at_most(most):
+        with torch.device("meta"):
             return base_first(cls.from_config(copy.deepcopy(config)))
     except Exception as error:  # as above
         raise refused(config.model_type, error) from error
-
-
-@contextlib.contextmanager
-def _at_each_parameter(hook: Callable[..., Any]) -> Iterator[None]:
-    """Call `hook` with each parameter that a module gets in this context; the result, if there is one, replaces it."""
-    handle = register_module_parameter_registration_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def at_most(most: int) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which a ValueError is raised when more than `most` parameters are made."""
-    made = itertools.count(1)
-
-    def count(_: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if next(made) > most:
-            raise ValueError(f"its configuration describes more than {most:,} weights")
-
-    return _at_each_parameter(count)
 
 
 def base_first(model: PreTrainedModel) -> PreTrainedModel:
@@ -220,18 +160,23 @@ def base_first(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def without_values() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which modules get parameters on the meta device, without memory. Constants keep values.
+@contextlib.contextmanager
+def without_values() -> Iterator[None]:
+    """Give modules that are made in this context parameters on the meta device, without memory. Constants keep values.
 
     (With `torch.device("meta")`, constants would lose their values, too, and no file holds them.)
     """
 
-    def to_meta(_: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+    def to_meta(_: nn.Module, name: str, parameter: nn.Parameter | None) -> Any:
         if parameter is None or parameter.is_meta:
             return None  # it stays as it is
         return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
 
-    return _at_each_parameter(to_meta)
+    handle = register_module_parameter_registration_hook(to_meta)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:
