@@ -41,7 +41,7 @@ SMALL = {
     },
     "train": {"max_steps": 8, "global_batch_tokens": 256, "sequence_lengths": [16, 32, 64]},
     "evaluation": {"documents": 10},
-    "run": {"micro_batch_tokens": 128, "log_every": 1, "checkpoint_every": 4, "checkpoint_share": 1},
+    "run": {"micro_batch_tokens": 128, "log_every": 1, "checkpoint_every": 4},
     "languages": {
         "eng": {"corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2}},
         "deu": {"corpus": {"files": ["texts/deu/*.txt"], "validation_share": 0.2}},

@@ -29,7 +29,7 @@ def long_run() -> dict:
     values = copy.deepcopy(SMALL)
     values["model"]["num_hidden_layers"] = 1
     values["train"]["max_steps"] = 90
-    values["run"] = {"log_every": 1, "checkpoint_every": 10, "checkpoint_share": 1, "validate_every": 30}
+    values["run"] = {"log_every": 1, "checkpoint_every": 10, "validate_every": 30}
     return values
 
 

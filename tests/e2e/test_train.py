@@ -284,15 +284,14 @@ def test_killed_while_a_checkpoint_is_written(data, kills):
     assert steps == list(range(1, most + 1))
 
 
-def test_checkpoints_take_no_more_than_their_share_of_the_time(data):
-    """The first one shows what one costs; at a share of one in a million, the next one is the last.
-
-    But there is one before the first validation, of which nobody knows yet how long it takes.
-    """
+@pytest.mark.parametrize(
+    ("every", "minutes", "steps"), [(5, 60, [5, 10, 12]), (None, 1e-9, [*range(1, 13)]), (None, 60, [12])]
+)
+def test_checkpoints_come_by_steps_and_by_minutes(data, every, minutes, steps):
     data.settings(max_steps=12)
-    data.run_settings(checkpoint_every=1, checkpoint_share=1e-6, keep=100)
+    data.run_settings(checkpoint_every=every, checkpoint_minutes=minutes, keep=100)
     data.train("model", 2)
-    assert [int(path.stem[5:]) for path in sorted(data.runs[0].glob("step-*.json"))] == [1, 6, 12]
+    assert [int(path.stem[5:]) for path in sorted(data.runs[0].glob("step-*.json"))] == steps
 
 
 def test_going_back_to_earlier_settings_trains_nothing(data, finished):

@@ -387,7 +387,7 @@ KEYS: list[tuple[Any, ...]] = [
     ("tuning.seeds", [7], "tune", {"evaluation": {"tasks": ["own"]}}),
     # How a training is monitored and saved, and what it asks of the machine.
     ("run.checkpoint_every", 9, ""),
-    ("run.checkpoint_share", 0.5, ""),
+    ("run.checkpoint_minutes", 0.5, ""),
     ("run.keep", 9, ""),
     ("run.log_every", 9, ""),
     ("run.validate_every", 9, ""),

@@ -37,7 +37,7 @@ def stop():
 @pytest.fixture
 def loop(tmp_path):
     """A function that makes a loop in a folder of its own, which is open."""
-    run = section("run", checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
+    run = section("run", checkpoint_every=10, checkpoint_minutes=60, log_every=10, validate_every=0)
     with RunFolder(tmp_path, {}, run) as folder:
         folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
         rest = None, {}, 0.0
@@ -110,16 +110,6 @@ def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make,
     assert validation[0] == "step 40/40  validation 0%" and validation[-1] == "step 40/40  validation 100%"
     done = [done for done, _ in shown]
     assert done == sorted(done) and done[-1] == run._progress._bar._total > trainer.plan.tokens_until(40)
-
-
-@pytest.mark.slow
-def test_a_validation_that_is_shorter_than_saving_is_not_saved_before(make, loop, stop, monkeypatch):
-    run = loop(make(), Done(0, validated=False, precision="fp32"), stop)
-    run._validations = {*range(5, 41, 5)}
-    run._run = run._run.model_copy(update={"checkpoint_every": 1000})
-    saved = []
-    monkeypatch.setattr(run, "_save", lambda done: (saved.append(done), setattr(run, "_cost", 100.0)))
-    assert run.run() and saved == [5, 40]
 
 
 def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, monkeypatch):

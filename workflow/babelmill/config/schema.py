@@ -518,8 +518,8 @@ class Publish(Section):
 class Run(Section):
     """How a training run is monitored and saved. Changing these keys never repeats a run."""
 
-    checkpoint_every: Positive
-    checkpoint_share: Annotated[Number, Field(gt=0, le=1)]
+    checkpoint_every: Positive | None
+    checkpoint_minutes: Annotated[Number, Field(gt=0)]
     keep: Positive
     log_every: Positive
     validate_every: NonNegative

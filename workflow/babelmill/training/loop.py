@@ -100,7 +100,7 @@ class Loop:
         self._norms: deque[float] = deque(maxlen=5)
         self._unread: list[Outcome] = []
         self._leaving = self._saving = False
-        self._saved, self._cost = time.monotonic(), 0.0  # when the last checkpoint was made, and how long it took
+        self._saved = time.monotonic()  # when the last checkpoint was made
         self._began = time.monotonic()  # when the first unread step began
         self._longest = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # seconds
 
@@ -146,18 +146,10 @@ class Loop:
         reason, processes = self._stop.reason(needed), self._trainer.processes
         if reason and not self._leaving:
             log.info("%s: finishing step %d", reason, done)
-        wanted = [reason is not None, processes.main and self._wants_to_save(done)]
+        every, minutes = self._run.checkpoint_every, (time.monotonic() - self._saved) / 60  # the main process's clock
+        save = bool(every and done % every == 0) or (processes.main and minutes >= self._run.checkpoint_minutes)
+        wanted = [reason is not None, save]
         self._leaving, self._saving = map(bool, processes.max_(torch.tensor(wanted, dtype=torch.int32)))
-
-    def _wants_to_save(self, done: int) -> bool:
-        """Return whether to save after `done` steps. Only the main process knows how long saving takes.
-
-        It saves where a checkpoint would take at most its share of the time since the last one. And it saves before a
-        validation, which may take long, unless saving took longer than a validation so far.
-        """
-        elapsed, share = time.monotonic() - self._saved, self._run.checkpoint_share
-        due = done % self._run.checkpoint_every == 0 and (share == 1 or elapsed * share >= self._cost)
-        return due or (done in self._validations and self._cost <= (self._longest["validation"] or math.inf))
 
     def _read(self) -> None:
         """Wait for the device, read the numbers of all unread steps, and write the lines that are due."""
@@ -284,8 +276,7 @@ class Loop:
 
         state.with_whole(state.tensors(), save)
         self._pause("checkpoint", began)
-        self._saved, self._saving = time.monotonic(), False
-        self._cost = self._saved - began
+        self._saved = time.monotonic()
 
     def _keep_snapshot(self, done: int, point: float) -> None:
         """Keep the weights that would be exported after this step."""
