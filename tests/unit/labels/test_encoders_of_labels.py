@@ -5,8 +5,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from babelmill.core import manifest
-from babelmill.core.files import read_json, write_json
+from babelmill.core.files import write_json
 from babelmill.labels.codes import Codes
 from babelmill.labels.data import LabelBatch
 from babelmill.labels.folder import LabelsFolder
@@ -17,7 +16,6 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks.transformers_config import make_config
 from babelmill.training.networks.transformers_models import CLASSIFIER
 from helpers.models.transformers_models import ALONE, ENDS_AND_PADS
-from helpers.stages import any_settings
 from helpers.training.training_data import VOCABULARY, section
 
 pytestmark = pytest.mark.slow
@@ -120,25 +118,6 @@ def test_it_is_proved_trained_and_exported(kind, tmp_path):
 
     found = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
     assert_same_in_a_batch(found, rows)
-
-
-@pytest.mark.parametrize(("kind", "without"), [("bert", True), ("llama", False), ("roberta", False), ("gpt2", False)])
-def test_its_folder_learns_a_padding_token_of_the_text_if_the_class_can_do_without_its_number(kind, without, tmp_path):
-    """Llama and GPT-2 find the end of a text by this number, and RoBERTa's positions begin after it."""
-    network, model, folder = make(kind, vocabulary=ENDS_AND_PADS), tmp_path / "model", tmp_path / "export"
-    model.mkdir()
-    folder.mkdir()
-    write_json(model / "config.json", network.config | ENDS_AND_PADS.ids)
-    save_file({name: value.contiguous() for name, value in network.weights().items()}, model / "model.safetensors")
-    roles = {"entries": 96, "begin": 1, "end": 2, "pad": None, "mask": 4, "unknown": 0}
-    manifest.write(tmp_path, any_settings("tokenizer"), [], figures={"roles": roles})
-    export = section("export", variants=["main"], default_variant="main")
-    LabelsFolder().write(folder, ExportInputs(model, tmp_path, []), export)
-    assert (read_json(folder / "config.json")["pad_token_id"] is None) == without
-    found = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
-    ids = torch.tensor([[1, 30, 2, 40, 50], [1, 60, 70, 80, 90]])
-    found(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.sum().backward()
-    assert not without or found.get_input_embeddings().weight.grad[2].norm() > 0
 
 
 def assert_same_in_a_batch(model, rows: list[torch.Tensor]) -> None:

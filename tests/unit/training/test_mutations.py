@@ -57,9 +57,9 @@ gradients | model/attention.py | distant buckets a position off
 - math.log((max_position - 1) / middle)
 + math.log(max_position / middle)
 
-gradients | training/kernels/pytorch_kernels.py | the exact GELU in GEGLU
-- activation = F.gelu(gate, approximate="tanh")
-+ activation = F.gelu(gate)
+gradients | model/gpt_bert.py | the exact GELU in GEGLU
+- x * F.gelu(gate, approximate="tanh")
++ x * F.gelu(gate)
 
 gradients | training/networks/loss.py | no gradient of the z-loss
 - mul_(weight * (1 + 2 * z_loss_weight * normalizer))

@@ -63,7 +63,7 @@ def test_where_the_kernels_cannot_run_warnings_say_why(caplog, precision, shape,
     """No GPU is here. The model stays as it is; in fp32, it is said of attention alone."""
     sizes = {"hidden_size": 128, "intermediate_size": 48, "num_attention_heads": 2, "num_hidden_layers": 1}
     model = GPTBert(GPTBertShape(8, **sizes | shape))
-    pytorch_kernels.install(model, geglu=False)
+    pytorch_kernels.install(model)
     before = [type(module) for module in model.modules()]
     assert not install_triton(model, ALONE, precision)
     assert [type(module) for module in model.modules()] == before

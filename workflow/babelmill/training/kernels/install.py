@@ -43,7 +43,7 @@ def install(
     attention = KeyedAttention
     if by_hand:
         for_cpu = processes.device.type == "cpu" and not compiled
-        pytorch_kernels.install(model, geglu=for_cpu)
+        pytorch_kernels.install(model)
         attention = pytorch_kernels.CPUAttention if for_cpu else pytorch_kernels.OneHotAttention
     dropout.install(model, keys, attention)
     return install_triton(model, processes, precision) if by_hand and processes.device.type == "cuda" else set()

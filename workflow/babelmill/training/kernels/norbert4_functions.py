@@ -1,4 +1,4 @@
-"""Put into a NorBERT4 what training needs: dropout keyed by row, and faster functions for CPUs.
+"""Put into a NorBERT4 what training needs: dropout keyed by row.
 
 Attention is PyTorch's own, with two exceptions, where the formula is computed. PyTorch's dropout is not keyed by row,
 so `model.attention_probs_dropout_prob` above 0 needs the formula. It takes more memory, and on a GPU more time. In bf16
@@ -9,7 +9,7 @@ import torch
 
 from babelmill.model.attention import Visible
 from babelmill.model.norbert4 import NorBERT4, attention, attention_weights
-from babelmill.training.kernels import dropout, pytorch_kernels
+from babelmill.training.kernels import dropout
 from babelmill.training.kernels.dropout import KeyedAttention, Keys
 
 SHORT = 512  # tokens; in longer rows, PyTorch's fused attention is faster than the formula
@@ -39,8 +39,6 @@ class KeyedNorBERT4Attention(KeyedAttention):
         return (weights * kept.to(weights.dtype)) @ value, weights if wanted else None
 
 
-def install(model: NorBERT4, keys: Keys, by_hand: bool) -> None:
-    """Put dropout keyed by row, its attention and, with `by_hand`, faster GEGLU into a model; its weights stay."""
-    if by_hand:
-        pytorch_kernels.install(model, geglu=True)
+def install(model: NorBERT4, keys: Keys) -> None:
+    """Put dropout keyed by row, and its attention, into a model; its weights stay."""
     dropout.install(model, keys, KeyedNorBERT4Attention)

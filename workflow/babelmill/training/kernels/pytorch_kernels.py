@@ -3,7 +3,7 @@
 The shipped model (`babelmill.model`) has operations whose gradients of any order exist. In training, first gradients
 are enough, so the trainer replaces them by the functions of this file, which compute the same numbers:
 
-* On a CPU, attention and GEGLU with gradients written by hand.
+* On a CPU, attention with a gradient written by hand.
 * On a GPU, attention without atomic additions. The shipped model copies the products of queries and keys with the
   position tables to their places among the scores. The gradient of such a copy adds many numbers at one address. A GPU
   does so with atomic additions, which are slow and come in another order in each run. Here a product with a one-hot
@@ -28,7 +28,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from babelmill.model.attention import Visible, compute_dtype, flat_indices
-from babelmill.model.gpt_bert import GEGLU
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.kernels.dropout import KeyedAttention
 
@@ -36,47 +35,12 @@ COLUMNS = 64  # columns of the one-hot table: matrix units need a multiple of 8,
 BLOCK = 6  # rows of layer mixing per product: about the square root of the number of sub-blocks
 
 
-def install(model: nn.Module, geglu: bool) -> None:
-    """Let a model mix its layers with this file's functions and, if `geglu`, compute GEGLU with them.
-
-    The model's weights and their names do not change.
-    """
+def install(model: nn.Module) -> None:
+    """Let a model mix its layers with this file's functions. Its weights and their names do not change."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, LayerMixing):
                 setattr(module, name, LayerMixingByHand(child))
-            elif geglu and isinstance(child, GEGLU):
-                setattr(module, name, CPUGEGLU())
-
-
-class _GEGLU(torch.autograd.Function):
-    """Computes x * gelu(gate). It writes both halves of the gradient into one tensor, which saves a copy."""
-
-    @staticmethod
-    def forward(ctx: Any, both: torch.Tensor) -> torch.Tensor:
-        x, gate = both.chunk(2, -1)
-        activation = F.gelu(gate, approximate="tanh")
-        ctx.save_for_backward(both, activation)
-        return x * activation
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        both, activation = ctx.saved_tensors
-        x, gate = both.chunk(2, -1)
-        result = torch.empty_like(both)
-        d_x, d_gate = result.chunk(2, -1)
-        torch.mul(gradient, activation, out=d_x)
-        torch.ops.aten.gelu_backward.grad_input(gradient * x, gate, approximate="tanh", grad_input=d_gate)
-        return result
-
-
-class CPUGEGLU(GEGLU):
-    """Computes `GEGLU` with the gradient of `_GEGLU`."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x * gelu(gate) of the two halves of the input."""
-        return _GEGLU.apply(x) if x.requires_grad else super().forward(x)
 
 
 class _CPUAttention(torch.autograd.Function):

@@ -45,14 +45,14 @@ def size_of(shape: NorBERT4Shape) -> model_size.Size:
 
 
 class NorBERT4Network(GPTBertNetwork):
-    """Trains a NorBERT4. By hand are the feed-forward blocks on a CPU; of attention, see `norbert4_functions.py`."""
+    """Trains a NorBERT4. It has no functions by hand, but attention of its own, see `norbert4_functions.py`."""
 
     _from_scores = staticmethod(from_scores_to_cap)
 
     def _make(self, shape: Any, processes: Processes, by_hand: bool) -> tuple[Any, list[nn.Module]]:
         self._size, self.config = size_of(shape), {"architecture": "norbert4"} | with_our_names(asdict(shape))
         model = NorBERT4(shape, self._train.activation_checkpointing).to(self._device)
-        install(model, self.keys, by_hand and self._device.type == "cpu" and self.compiled is None)
+        install(model, self.keys)
         return model, [*model.encoder.layers]
 
     def _batched(self, hidden: torch.Tensor, *more: Any) -> list[torch.Tensor]:
