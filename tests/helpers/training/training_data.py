@@ -15,8 +15,8 @@ import yaml
 
 from babelmill.config import canonical, schema
 from babelmill.core import manifest
-from babelmill.core.files import sha256, write_json
-from babelmill.stages import TrainStage
+from babelmill.core.files import read_json, sha256, write_json
+from babelmill.stages import TrainStage, key_of
 from babelmill.tokens.shard_file import Labels, ShardFile, write_shard
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches.token_batches import TokenStream
@@ -168,7 +168,7 @@ class Data:
     @property
     def name(self) -> str:
         """Return the name of the result that the present settings ask for."""
-        return f"test-{sha256(self.folder / 'results/settings/train/now.json')[:10]}"
+        return f"test-{key_of(read_json(self.folder / 'results/settings/train/now.json'))}"
 
     def command(self, out: str = "model", processes: int = 1, *more: str) -> list[str]:
         """Return the stage's module and arguments, to be run in the folder. Its result is shown as `out` there."""
