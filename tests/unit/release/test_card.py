@@ -316,12 +316,11 @@ def test_the_card_says_which_items_stand_in_the_training_text():
     assert "in the training text" not in render(card(suites=[SuiteScores("BLiMP", found, [])]))
 
 
-def test_codes_and_contexts_may_hold_what_ends_a_cell_of_a_table():
+def test_codes_may_hold_what_ends_a_cell_of_a_table():
     labels = {"code": "classes", "codes": ["a|b"], "blocks": 1, "decoder_layers": 0}
     text = render(card(labels=labels, evaluation=evaluation_of_labels(["a|b"], ["linear"], "a|b", "a|b")))
     assert "| `a\\|b` | a&#124;b | 3 |" in text, "a code"
     assert "| `a\\|b` a&#124;b | none | 1 | a&#124;b |" in text, "a mistake"
-    assert "| `a\\|b` | 2 | 0.500 |" in text, "a context"
 
 
 HOSTILE = (
@@ -362,8 +361,6 @@ def evaluation_of_labels(codes: list[str], methods: list[str], text: str, contex
     entries = [{"code": code, "name": code, "training": 3} for code in codes]
     method = LABEL_FIGURES | {
         "languages": {},
-        "contexts": [LABEL_FIGURES | {"context": context}, LABEL_FIGURES | {"context": ""}] if context else [],
-        "columns": {text: LABEL_FIGURES | {"found": 1}},
         "calibration": {"expected_error": 0.1, "bins": []},
         "digits": [],
         "threshold": None,

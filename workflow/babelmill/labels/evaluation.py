@@ -14,8 +14,7 @@ It has the same keys as for every model (`metrics`, `variants`, `languages`, `do
     cut                 how many texts are longer than the model reads
     baseline            the figures (`metrics.figures`) of always predicting the most frequent code; its `top_k` predict
                         the k most frequent codes
-    figures             for each variant and method: `metrics.figures` over all texts, and `languages`, `contexts` (the
-                        most frequent contexts, and all others together as null), `columns` of labels, `digits`,
+    figures             for each variant and method: `metrics.figures` over all texts, and `languages`, `digits`,
                         `calibration`, `threshold` (only for `linear` with several codes per text) and `mistakes`
 """
 
@@ -27,19 +26,18 @@ from typing import Any
 import numpy as np
 
 from babelmill.config import schema
-from babelmill.core import escape, manifest
+from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.evaluation.metrics import described
 from babelmill.labels import metrics
 from babelmill.labels.codes import Codes
 from babelmill.labels.corpus_codes import CodeReader
-from babelmill.labels.metrics import Predictions, Sets
+from babelmill.labels.metrics import Predictions, indicator
 from babelmill.labels.predictor import Pair, Predictor, Wanted, batches
 from babelmill.tokens.documents import Documents
 
 WINDOW = 16_384  # texts that are sorted by length together, so that few positions are padding
 BATCH_TOKENS = 8_192  # positions per batch, which the decoder reads once per beam
-CONTEXTS = 20
 MISTAKES, EXAMPLES = 30, 3
 SHOWN = 20  # unknown codes that are listed at most
 METRICS = ("exact", "f1")
@@ -58,10 +56,9 @@ class LabelledText:
         self._labels, self.known, self.language_names = labels, len(known), list(corpora)
         self._documents: list[Documents] = []
         self._chosen: list[np.ndarray] = []  # for each language, which documents have a code
-        self._columns: dict[str, dict[int, list[int]]] = {}
         truth: list[list[int]] = []
         for folder in corpora.values():
-            truth += self._read(folder, len(truth))
+            truth += self._read(folder)
         if not truth:
             raise UserError(f"no validation text of {escape.some(corpora)} has a code: there is nothing to measure")
         sizes = [int(chosen.sum()) for chosen in self._chosen]
@@ -70,37 +67,20 @@ class LabelledText:
             language: {"scored": size, "of": documents.count, "with_code": size}
             for language, size, documents in zip(corpora, sizes, self._documents, strict=True)
         }
-        # the codes of each text; code i is `names[i]`, and the first `known` ones are those that the model knows
-        self.truth, self.names = Sets.of(truth), list(self._numbers)
-        # [texts] int64, indices into `language_names`; `contexts`, into `context_names`
-        self.languages = np.repeat(np.arange(len(corpora)), sizes)
-        contexts: dict[str, int] = {}
-        self.contexts = np.array([contexts.setdefault(context, len(contexts)) for context, _ in self.texts()])
-        self.context_names = list(contexts)
-        # {column of labels: the codes in it, for each text}; empty if there is only one column
-        several = self._columns if len(self._columns) > 1 else {}
-        self.columns = {name: Sets.of([codes.get(i, []) for i in range(len(truth))]) for name, codes in several.items()}
+        self.names = list(self._numbers)  # code i is `names[i]`; the model knows the first `known` ones
+        self.truth = indicator(truth, len(self.names))  # [texts, codes]
+        self.languages = np.repeat(np.arange(len(corpora)), sizes)  # [texts] int64, indices into `language_names`
 
-    def _read(self, folder: Path, begin: int) -> list[list[int]]:
-        """Return the codes of the texts of a corpus that have a code; the first such text gets the number `begin`."""
+    def _read(self, folder: Path) -> list[list[int]]:
+        """Return the codes of the texts of a corpus that have a code."""
         documents = Documents(folder / "validation.parquet", contexts=True)
         if not documents.labelled:
             raise UserError(f"{documents.path}: has no labels; set corpus.label_columns and run the workflow again")
-        reader, found, has_code = CodeReader(self._labels), [], []
-        names = manifest.read(folder)["settings"].get("corpus", {}).get("label_columns") or []
-        for cells, origin in documents.labels():
-            codes, columns = reader.of_document(cells, origin)
-            has_code.append(bool(codes))
-            if not codes:
-                continue
-            if len(names) != len(columns):  # the manifest does not say which columns these are
-                names = [f"column {place}" for place in range(1, len(columns) + 1)]
-            for name, mine in zip(names, columns, strict=True):
-                self._columns.setdefault(name, {})[begin + len(found)] = self._numbered(mine)
-            found.append(self._numbered(codes))
+        reader = CodeReader(self._labels)
+        codes = [reader.of_document(cells, origin)[0] for cells, origin in documents.labels()]
         self._documents.append(documents)
-        self._chosen.append(np.array(has_code, bool))
-        return found
+        self._chosen.append(np.array([bool(each) for each in codes]))
+        return [self._numbered(each) for each in codes if each]
 
     def _numbered(self, codes: list[str]) -> list[int]:
         """Return codes as numbers. A new code gets the next number."""
@@ -145,16 +125,19 @@ def predict(
                         chances[method][done + i, place] = chance
             progress(len(batch))
         done += len(window)
-    return {method: Predictions(Sets.of(codes[method]), likeliest[method], chances[method]) for method in methods}, cut
+    width = len(text.names)
+    return {
+        method: Predictions(indicator(codes[method], width), likeliest[method], chances[method]) for method in methods
+    }, cut
 
 
-def always(frequent: list[int], texts: int) -> Predictions:
-    """Return the baseline's prediction for each of `texts` texts: the first of the codes `frequent`.
+def always(frequent: list[int], text: LabelledText) -> Predictions:
+    """Return the baseline's prediction for each text: the first of the codes `frequent`.
 
     The next codes in `frequent` are its next likeliest ones; all chances are 0.
     """
-    top = frequent[: max(metrics.TOPS)]
-    codes = Sets(np.full(texts, top[0]), np.arange(texts + 1))
+    texts, top = len(text.languages), frequent[: max(metrics.TOPS)]
+    codes = indicator([top[:1]] * texts, len(text.names))
     return Predictions(codes, np.tile(np.array(top), (texts, 1)), np.zeros((texts, len(top))))
 
 
@@ -169,7 +152,7 @@ class Report:
         self._text, self._about, self._names = text, about, names
         self._frequent = np.argsort(-training, kind="stable").tolist()
         self._training = training
-        self._baseline = always(self._frequent, len(text.languages))
+        self._baseline = always(self._frequent, text)
         spelling = about["code"], about["block_size"], about.get("symbol_separator")
         self._spelt = Codes(text.names, *spelling).blocks
 
@@ -178,13 +161,13 @@ class Report:
 
         `method`: the one whose scores are the model's. `cut`: how many texts were cut.
         """
-        text, every = self._text, np.ones(len(self._text.languages), bool)
+        text = self._text
         documents = {
             key: sum(counts[key] for counts in text.documents.values()) for key in ("scored", "of", "with_code")
         }
         return {
             "metrics": described(list(METRICS)),
-            **self._scores(predicted, method, every),
+            **self._scores(predicted, method),
             "documents": documents,
             "languages": {
                 language: self._scores(predicted, method, text.languages == i) | {"documents": text.documents[language]}
@@ -207,9 +190,9 @@ class Report:
             },
         }
 
-    def _scores(self, predicted: Predicted, method: str, chosen: np.ndarray) -> dict[str, Any]:
+    def _scores(self, predicted: Predicted, method: str, chosen: np.ndarray | slice = slice(None)) -> dict[str, Any]:
         """Return the scores of each variant and of the baseline on the texts that are `chosen`, [texts] bool."""
-        truth = self._text.truth.among(chosen)
+        truth = self._text.truth[chosen]
         return {
             "variants": {
                 variant: metrics.headline(truth, methods[method].among(chosen))
@@ -224,9 +207,9 @@ class Report:
 
     def _example(self, found: Predictions) -> dict[str, Any] | None:
         """Return the first text with one code that was predicted correctly; None if there is none."""
-        truth = self._text.truth
-        right = np.bincount(truth.texts[metrics.inside(truth, found.codes)], minlength=len(truth.sizes))
-        fit = np.flatnonzero((right == 1) & (truth.sizes == 1) & (found.codes.sizes == 1))
+        truth, sizes = self._text.truth, metrics.sizes
+        ones = [sizes(each) == 1 for each in (truth, found.codes, truth.multiply(found.codes))]
+        fit = np.flatnonzero(np.logical_and.reduce(ones))
         if not len(fit):
             return None
         best = int(fit[0])
@@ -238,12 +221,12 @@ class Report:
     def _unknown(self) -> dict[str, Any]:
         """Return the entry `unknown_codes`, about the true codes that the model does not know."""
         truth, known = self._text.truth, self._text.known
-        unknown = truth.codes >= known
-        counts = np.bincount(truth.codes[unknown] - known, minlength=len(self._text.names) - known)
+        unknown = truth[:, known:]
+        counts = np.bincount(unknown.indices, minlength=len(self._text.names) - known)
         order = np.argsort(-counts, kind="stable")[:SHOWN].tolist()
         return {
             "codes": int((counts > 0).sum()),
-            "texts": len(np.unique(truth.texts[unknown])),
+            "texts": int((metrics.sizes(unknown) > 0).sum()),
             "most_frequent": [{**self._code(known + i), "texts": int(counts[i])} for i in order if counts[i]],
         }
 
@@ -254,32 +237,15 @@ class Report:
         return {
             **metrics.figures(truth, found),
             "languages": {
-                language: self._part(found, text.languages == i)
+                language: metrics.figures(truth[text.languages == i], found.among(text.languages == i))
                 for i, language in enumerate(text.language_names)
                 if text.documents[language]["scored"]
             },
-            "contexts": self._contexts(found),
-            "columns": {name: column(codes, found) for name, codes in text.columns.items()},
             "digits": metrics.digits(truth, found, self._spelt) if self._spelt.shape[1] else [],
             "calibration": metrics.calibration(truth, found),
             "threshold": metrics.threshold(truth, found, self._about["blocks"]) if several else None,
             "mistakes": self._mistakes(found),
         }
-
-    def _part(self, found: Predictions, chosen: np.ndarray) -> dict[str, Any]:
-        return metrics.figures(self._text.truth.among(chosen), found.among(chosen))
-
-    def _contexts(self, found: Predictions) -> list[dict[str, Any]]:
-        """Return the figures of the most frequent contexts, and of all others together."""
-        names, of_texts = self._text.context_names, self._text.contexts
-        if names == [""]:
-            return []
-        order = np.argsort(-np.bincount(of_texts), kind="stable")
-        entries = [{"context": names[i], **self._part(found, of_texts == i)} for i in order[:CONTEXTS].tolist()]
-        if len(order) > CONTEXTS:
-            others = np.isin(of_texts, order[CONTEXTS:])
-            entries.append({"context": None, "contexts": len(order) - CONTEXTS, **self._part(found, others)})
-        return entries
 
     def _mistakes(self, found: Predictions) -> list[dict[str, Any]]:
         """Return the most frequent mistakes, with the names of their codes and some texts as examples."""
@@ -296,20 +262,3 @@ class Report:
             }
             for made_of in made
         ]
-
-
-def column(truth: Sets, found: Predictions) -> dict[str, Any]:
-    """Return the figures of one column of labels, which holds some of each text's codes.
-
-    `found`: the share of the column's codes that are predicted. `top_k`: the share of the texts where at least one of
-    the column's codes is among the k likeliest. Texts without a code in the column do not count.
-    """
-    filled = truth.sizes > 0
-    truth, found = truth.among(filled), found.among(filled)
-    true = metrics.is_true(found.likeliest, truth)
-    return {
-        "texts": int(filled.sum()),
-        "codes": len(truth.codes),
-        "found": metrics.mean(metrics.inside(truth, found.codes)),
-        **{f"top_{k}": metrics.mean(np.any(true[:, :k], axis=1)) for k in metrics.TOPS},
-    }

@@ -1,6 +1,7 @@
-"""Compute metrics of predicted codes with NumPy, from the true codes and the predicted codes of each text.
+"""Compute metrics of predicted codes from the true codes and the predicted codes of each text.
 
-Codes are numbers. A code that the model does not know also has a number. It is never predicted, so it counts as missed.
+The codes of texts are an indicator matrix, [texts, codes] bool in compressed rows, as scikit-learn reads them. A code
+that the model does not know has a column, too. It is never predicted, so it counts as missed.
 """
 
 from collections.abc import Sequence
@@ -8,101 +9,65 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 TOPS = (1, 3, 5)
 BINS = 15  # bins of the calibration
 
 
-class Sets(NamedTuple):
-    """The codes of texts; no text has a code twice."""
-
-    codes: np.ndarray  # [codes] int64, the codes of all texts, one text after another
-    offsets: np.ndarray  # [texts + 1] int64: text i has `codes[offsets[i]:offsets[i + 1]]`
-
-    @classmethod
-    def of(cls, lists: Sequence[Sequence[int]]) -> "Sets":
-        """Make the sets from lists of codes, one list per text."""
-        offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
-        return cls(np.array([code for each in lists for code in each], np.int64), offsets)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Return how many codes each text has, [texts]."""
-        return np.diff(self.offsets)
-
-    @property
-    def texts(self) -> np.ndarray:
-        """Return the number of the text that each code belongs to, [codes]."""
-        return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
-
-    def first(self) -> np.ndarray:
-        """Return the first code of each text, -1 for a text without a code, [texts]."""
-        return np.where(self.sizes > 0, np.append(self.codes, -1)[self.offsets[:-1]], -1)
-
-    def among(self, chosen: np.ndarray) -> "Sets":
-        """Return the sets of the texts that are `chosen`, [texts] bool."""
-        sizes = self.sizes[chosen]
-        return Sets(self.codes[np.repeat(chosen, self.sizes)], np.concatenate([[0], np.cumsum(sizes)]))
+def indicator(lists: Sequence[Sequence[int]], codes: int) -> csr_array:
+    """Return the codes of texts as a matrix, from a list of codes per text, none of which has a code twice."""
+    columns = np.array([code for each in lists for code in each], np.int64)
+    return csr_array(
+        (np.ones(len(columns), bool), columns, np.cumsum([0, *map(len, lists)])), shape=(len(lists), codes)
+    )
 
 
 class Predictions(NamedTuple):
     """The predictions for texts."""
 
-    codes: Sets  # the codes that are predicted
+    codes: csr_array  # the codes that are predicted
     likeliest: np.ndarray  # [texts, k] int64, the k most probable codes, the most probable first; -1 if there are fewer
     chances: np.ndarray  # [texts, k] float64, the probability of each
 
-    def among(self, chosen: np.ndarray) -> "Predictions":
+    def among(self, chosen: np.ndarray | slice) -> "Predictions":
         """Return the predictions for the texts that are `chosen`, [texts] bool."""
-        return Predictions(self.codes.among(chosen), self.likeliest[chosen], self.chances[chosen])
+        return Predictions(self.codes[chosen], self.likeliest[chosen], self.chances[chosen])
 
 
-def inside(these: Sets, those: Sets) -> np.ndarray:
-    """Return which of the codes `these` are among the codes `those` of the same text, [codes] bool."""
-    width = 1 + max(these.codes.max(initial=0), those.codes.max(initial=0))
-    return np.isin(these.texts * width + these.codes, those.texts * width + those.codes)
+def sizes(codes: csr_array) -> np.ndarray:
+    """Return how many codes each text has, [texts]."""
+    return np.diff(codes.indptr)
 
 
-def is_true(codes: np.ndarray, truth: Sets) -> np.ndarray:
+def is_true(codes: np.ndarray, truth: csr_array) -> np.ndarray:
     """Return which codes are true codes of their texts: [texts, k] bool; `codes`: [texts, k], -1 for no code."""
-    rows, width = codes.shape
-    right = inside(Sets(codes.reshape(-1) + 1, np.arange(rows + 1) * width), Sets(truth.codes + 1, truth.offsets))
-    return right.reshape(rows, width) & (codes >= 0)
+    rows = np.repeat(np.arange(len(codes)), codes.shape[1])
+    return np.asarray(truth[rows, codes.reshape(-1)]).reshape(codes.shape) & (codes >= 0)
 
 
-def figures(truth: Sets, found: Predictions) -> dict[str, Any]:
+def figures(truth: csr_array, found: Predictions) -> dict[str, Any]:
     """Return the figures of some texts, each of which has a true code.
 
     `exact`: the share of texts for which exactly the true codes are predicted. `micro`: precision, recall and F1 over
-    all codes together. `macro`: their means over the codes that occur here, as true or as predicted codes. `per_text`:
-    the means over texts of each text's precision and recall. `top_k`: the share of texts that have a true code among
-    the k likeliest. A figure that would be 0 / 0 is 0.
+    all codes together. `macro`: their means over the codes that occur here, as true or as predicted codes. `top_k`: the
+    share of texts that have a true code among the k likeliest. A figure that would be 0 / 0 is 0.
     """
-    texts, codes = len(truth.sizes), found.codes.codes
-    right = inside(found.codes, truth)
-    hits = np.bincount(found.codes.texts[right], minlength=texts)
-    exact = int(((hits == truth.sizes) & (hits == found.codes.sizes)).sum())
-    count = 1 + max(truth.codes.max(initial=0), codes.max(initial=0))
-    by_code = np.stack([np.bincount(each, minlength=count) for each in (codes[right], codes, truth.codes)])
-    occur = by_code[1] + by_code[2] > 0
-    per_text = rates(hits, found.codes.sizes, truth.sizes)
+    right = truth.multiply(found.codes)
+    exact = (sizes(truth) == sizes(found.codes)) & (sizes(right) == sizes(truth))
+    by_code = np.stack([np.asarray(each.sum(0)) for each in (right, found.codes, truth)])  # [3, codes]
+    by_code = by_code[:, by_code[1:].any(0)]
     true = is_true(found.likeliest, truth)
     return {
-        "texts": texts,
-        "exact": exact / texts,
-        "exact_texts": exact,
-        "codes": {"true": len(truth.codes), "predicted": len(codes), "right": int(right.sum())},
+        "texts": len(exact),
+        "exact": float(exact.mean()),
+        "exact_texts": int(exact.sum()),
+        "codes": dict(zip(("right", "predicted", "true"), by_code.sum(1).tolist(), strict=True)),
         "micro": {name: float(value) for name, value in rates(*by_code.sum(1)).items()},
-        "macro": {name: mean(values) for name, values in rates(*by_code[:, occur]).items()}
-        | {"codes": int(occur.sum())},
-        "per_text": {name: mean(per_text[name]) for name in ("precision", "recall")},
-        **{f"top_{k}": mean(np.any(true[:, :k], axis=1)) for k in TOPS},
+        "macro": {name: float(np.mean(values)) for name, values in rates(*by_code).items()}
+        | {"codes": by_code.shape[1]},
+        **{f"top_{k}": float(np.any(true[:, :k], axis=1).mean()) for k in TOPS},
     }
-
-
-def mean(values: np.ndarray) -> float:
-    """Return the mean of values; 0 if there are none."""
-    return float(values.mean()) if len(values) else 0.0
 
 
 def rates(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> dict[str, np.ndarray]:
@@ -114,11 +79,10 @@ def rates(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> dict[st
     }
 
 
-def headline(truth: Sets, found: Predictions) -> dict[str, dict[str, Any]]:
+def headline(truth: csr_array, found: Predictions) -> dict[str, dict[str, Any]]:
     """Return the scores `exact` and `f1` (micro), each with its standard error over texts, and with its counts."""
-    texts = len(truth.sizes)
-    hits = np.bincount(found.codes.texts[inside(found.codes, truth)], minlength=texts)
-    both = truth.sizes + found.codes.sizes
+    texts = len(sizes(truth))
+    hits, both = sizes(truth.multiply(found.codes)), sizes(truth) + sizes(found.codes)
     exact = 2 * hits == both  # hits is at most either size, so the sum is equal only if both sizes are
     f1 = 2 * hits.sum() / max(1, both.sum())
     spread = np.sqrt(texts * max(1, texts) / max(1, texts - 1))  # for the error of a sum over texts (delta method)
@@ -133,25 +97,25 @@ def headline(truth: Sets, found: Predictions) -> dict[str, dict[str, Any]]:
             "value": float(f1),
             "standard_error": float((2 * hits - f1 * both).std() * spread / max(1, both.sum())),
             "right": int(hits.sum()),
-            "predicted": len(found.codes.codes),
-            "of": len(truth.codes),
+            "predicted": found.codes.nnz,
+            "of": truth.nnz,
         },
     }
 
 
-def digits(truth: Sets, found: Predictions, spelt: np.ndarray) -> list[float]:
-    """Return the share of texts whose first true code and a predicted code share the first 1, 2, ... symbols.
+def digits(truth: csr_array, found: Predictions, spelt: np.ndarray) -> list[float]:
+    """Return the share of texts whose likeliest code begins with the first 1, 2, ... symbols of a true code.
 
     `spelt`: [codes, symbols], the ids of the symbols of each code.
     """
-    texts = found.codes.texts
-    same = spelt[truth.first()[texts]] == spelt[found.codes.codes]
-    begins = np.zeros((len(truth.sizes), spelt.shape[1]), bool)
-    np.logical_or.at(begins, texts, np.logical_and.accumulate(same, 1))
+    texts, codes = truth.nonzero()
+    same = np.logical_and.accumulate(spelt[codes] == spelt[found.likeliest[texts, 0]], 1)
+    begins = np.zeros((len(sizes(truth)), spelt.shape[1]), bool)
+    np.logical_or.at(begins, texts, same)
     return begins.mean(0).tolist()
 
 
-def calibration(truth: Sets, found: Predictions) -> dict[str, Any]:
+def calibration(truth: csr_array, found: Predictions) -> dict[str, Any]:
     """Compare the probability of the likeliest code with how often it is a true code, in bins of equal width.
 
     `expected_error` is the mean absolute difference, weighted by texts (Guo et al., 2017, arXiv:1706.04599). Each bin
@@ -172,7 +136,7 @@ def calibration(truth: Sets, found: Predictions) -> dict[str, Any]:
     }
 
 
-def threshold(truth: Sets, found: Predictions, most: int) -> dict[str, float]:
+def threshold(truth: csr_array, found: Predictions, most: int) -> dict[str, float]:
     """Return the probability from which predicting further codes gives the best micro F1, and this F1.
 
     The likeliest code of a text is always predicted, and at most `most` codes are. Every threshold that makes a
@@ -185,34 +149,25 @@ def threshold(truth: Sets, found: Predictions, most: int) -> dict[str, float]:
     further, right = chances[:, 1:].reshape(-1)[order], true[:, 1:].reshape(-1)[order]
     hits = true[:, 0].sum() + np.concatenate([[0], np.cumsum(right)])
     predicted = (found.likeliest[:, 0] >= 0).sum() + np.arange(len(hits))
-    scores = 2 * hits / np.maximum(1, predicted + len(truth.codes))
+    scores = 2 * hits / np.maximum(1, predicted + truth.nnz)
     ends = np.append(np.concatenate([[1.0], further])[:-1] > further, True)  # no threshold separates equal ones
     best = int(np.argmax(np.where(ends, scores, -1.0)))
     edges = np.concatenate([[1.0], further, [0.0]])
     return {"value": float((edges[best] + edges[best + 1]) / 2), "f1": float(scores[best])}
 
 
-def mistakes(truth: Sets, found: Predictions, most: int, examples: int) -> list[dict[str, Any]]:
+def mistakes(truth: csr_array, found: Predictions, most: int, examples: int) -> list[dict[str, Any]]:
     """Return the most frequent mistakes: `true` and `predicted` code, `count`, and some `texts` (their numbers).
 
-    The missed codes of a text are paired with its wrong predictions, in order. If one side has fewer codes, its code is
-    -1: `predicted` is -1 if a code was only missed, and `true` is -1 if a code was predicted in addition.
+    The missed codes of a text are paired with its wrong predictions. If one side has fewer codes, its code is -1:
+    `predicted` is -1 if a code was only missed, and `true` is -1 if a code was predicted in addition.
     """
-    missed, wrong = ~inside(truth, found.codes), ~inside(found.codes, truth)
     pairs: dict[tuple[int, int], list[int]] = {}
-    for text in np.flatnonzero(_any(missed, truth) | _any(wrong, found.codes)).tolist():
-        true, predicted = slice(*truth.offsets[text : text + 2]), slice(*found.codes.offsets[text : text + 2])
-        left = truth.codes[true][missed[true]].tolist()
-        right = found.codes.codes[predicted][wrong[predicted]].tolist()
-        for pair in zip_longest(left, right, fillvalue=-1):
-            entry = pairs.setdefault(pair, [0])
-            entry[0] += 1
-            if len(entry) <= examples:
-                entry.append(text)
-    ordered = sorted(pairs.items(), key=lambda item: (-item[1][0], item[0]))[:most]
-    return [{"true": a, "predicted": b, "count": n, "texts": texts} for (a, b), (n, *texts) in ordered]
-
-
-def _any(of_codes: np.ndarray, sets: Sets) -> np.ndarray:
-    """Return which texts have at least one of the chosen codes, [texts] bool; `of_codes`: [codes] bool."""
-    return np.bincount(sets.texts[of_codes], minlength=len(sets.sizes)) > 0
+    for text in range(len(sizes(truth))):
+        true, predicted = (
+            {*each.indices[slice(*each.indptr[text : text + 2])].tolist()} for each in (truth, found.codes)
+        )
+        for pair in zip_longest(sorted(true - predicted), sorted(predicted - true), fillvalue=-1):
+            pairs.setdefault(pair, []).append(text)
+    ordered = sorted(pairs.items(), key=lambda item: (-len(item[1]), item[0]))[:most]
+    return [{"true": a, "predicted": b, "count": len(texts), "texts": texts[:examples]} for (a, b), texts in ordered]
