@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import random
 import re
 import tracemalloc
@@ -14,6 +15,7 @@ import transformers
 
 from babelmill.commands.progress import model_status
 from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import Graph
 from babelmill.labels import evaluation, prediction
@@ -250,8 +252,7 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     workspace = Workspace(tmp_path)
     table(tmp_path / "one.csv", 30)
     table(tmp_path / "two.csv", 30, seed=2)
-    (tmp_path / "converted").mkdir()
-    (tmp_path / "converted/occ").symlink_to(labeller)
+    shutil.copytree(labeller, tmp_path / "converted/occ", ignore_dangling_symlinks=True)
 
     def configure(**predict) -> Configuration:
         inputs = {"inputs": {"one": "one.csv", "two": {"file": "two.csv", "context_column": "lang"}}}
@@ -272,6 +273,8 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
 
     configuration = configure()
     monkeypatch.chdir(tmp_path)
+    asked = Graph(configuration).result("convert", "occ").asked
+    manifest.write_sealed(Path("converted/occ/manifest.json"), manifest.read("converted/occ") | {"settings": asked})
     assert told() == ("converted", "0/2 tables predicted")
     targets = ["predictions/occ/one.csv", "predictions/occ/two.csv", "--allowed-rules", "predict"]
     workspace.snakemake(*targets)
