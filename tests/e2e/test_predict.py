@@ -2,9 +2,9 @@
 
 import csv
 import os
-import shutil
 import random
 import re
+import shutil
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
