@@ -1,60 +1,69 @@
-"""Measure how much memory the stage `corpus` needs for each document, above what it needs for any.
+"""Measure how much memory the stage `corpus` takes for each document, besides a constant.
 
-    python benchmarks/corpus_memory.py [--documents 10000000] [--near-duplicates]
+    python benchmarks/corpus_memory.py [--documents 10000000] [--near-duplicates] [--held-out 1000]
 
-Two corpora of short documents are built, one five times as large as the other: the difference of the highest memory
-of the two processes, divided by the difference of the documents, is what one document costs. A tenth of the documents
-are copies, and with `--near-duplicates` another tenth differs from an earlier one in a word. The limits are 60 bytes,
-and 200 with near copies.
+What grows with the documents are the numbers by which the stage chooses among them. This makes a spool of so many
+documents, one in ten a copy and, with `--near-duplicates`, one in ten with five of 16 bands in common with another, and
+prints the highest memory of NumPy while the stage chooses. The limits are 60 bytes, and 200 with near copies.
 """
 
 import argparse
-import json
-import random
-import resource
-import subprocess
 import sys
 import tempfile
+import time
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
 from babelmill.config.resolve import Configuration
-from babelmill.graph import Graph
+from babelmill.corpus.budget import Budget
+from babelmill.corpus.choosing import Choice
+from babelmill.corpus.near_copies import BANDS
+from babelmill.corpus.spool import RowGroups, Spool
+from babelmill.corpus.tally import Tally
+
+ROWS = 100_000  # documents in a batch
 
 
-def write(path: Path, documents: int, near: bool) -> None:
-    """Write so many documents of about ten words, as JSON lines."""
-    draw, words = random.Random(1), [f"word{i}" for i in range(50_000)]
-    with open(path, "w") as file:
-        text = ""
-        for i in range(documents):
-            if i % 10 == 1 and near:
-                text = text.replace("word", "other", 1)
-            elif i % 10 or not i:
-                text = " ".join(draw.choices(words, k=10))
-            file.write(json.dumps({"text": text}) + "\n")
+def batch_of(start: int, draw: np.random.Generator, near: bool) -> pa.RecordBatch:
+    """Return the numbers of documents, with a text if near copies are compared."""
+    keys = draw.integers(0, 2**64, (ROWS, 2), np.uint64)
+    keys[9::10] = keys[8::10]
+    columns = dict(zip(("key0", "key1"), keys.T, strict=True)) | {"weight": np.full(ROWS, 9)}
+    if near:
+        bands = draw.integers(1, 2**64, (ROWS, len(BANDS)), np.uint64)
+        bands[7::10, :5] = bands[6::10, :5]
+        columns |= zip(BANDS, bands.T, strict=True)
+    texts = [f"one two three four five six {i}" for i in range(start, start + ROWS)] if near else [""] * ROWS
+    arrays = {name: pa.array(np.ascontiguousarray(column)) for name, column in columns.items()}
+    return pa.RecordBatch.from_pydict({"text": pa.array(texts), **arrays})
 
 
-def peak(documents: int, near: bool) -> int:
-    """Return the highest memory of a process that builds a corpus of so many documents, in bytes."""
+def main() -> None:
+    """Print bytes a document."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=10_000_000)
+    parser.add_argument("--near-duplicates", action="store_true")
+    parser.add_argument("--held-out", type=int, default=0, help="documents of the user's own validation text")
+    asked = parser.parse_args()
+    draw, near = np.random.default_rng(1), asked.near_duplicates
+    corpus = Configuration([("benchmark", {"corpus": {"near_duplicates": 0.8 if near else None}})]).corpus("eng").corpus
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder, "a.jsonl"), documents, near)
-        corpus = {"files": [f"{folder}/a.jsonl"], "budget": f"{documents // 2} documents"}
-        corpus |= {"near_duplicates": 0.8} if near else {}
-        graph = Graph(Configuration([("benchmark", {"languages": {"eng": {"corpus": corpus}}})]))
-        result = graph.result("corpus", "eng")
-        graph.write(result)
-        subprocess.run([sys.executable, "-m", "babelmill.corpus", result.settings_file], check=True)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        path = f"{folder}/spool.parquet"
+        with RowGroups(path, batch_of(0, draw, near).schema, "lz4") as rows:
+            for start in range(0, asked.documents, ROWS):
+                batch = batch_of(start, draw, near)
+                rows.write(batch, batch.nbytes)
+        spool, budget = Spool(path), Budget(4 * asked.documents, "bytes")
+        tracemalloc.start()
+        began = time.process_time()
+        Choice(spool, asked.held_out, corpus, budget, 0.02, Path(folder), Tally())
+        peak = tracemalloc.get_traced_memory()[1] / spool.documents
+    print(f"{spool.documents:,} documents: {peak:.1f} bytes each, {time.process_time() - began:.0f} CPU seconds")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--documents", type=int, default=10_000_000)
-    parser.add_argument("--near-duplicates", action="store_true")
-    asked = parser.parse_args()
-    few = asked.documents // 5
-    small, large = (peak(documents, asked.near_duplicates) for documents in (few, asked.documents))
-    each = (large - small) / (asked.documents - few)
-    print(
-        f"{few:,} documents: {small / 1e6:,.0f} MB; {asked.documents:,}: {large / 1e6:,.0f} MB; {each:.1f} bytes each"
-    )
+    main()
