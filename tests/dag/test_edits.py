@@ -84,14 +84,14 @@ def test_a_run_that_continues_with_other_code_says_so(checkout):
 
 
 def test_a_raised_version_runs_the_stage_again_and_what_follows(checkout):
-    checkout.package("stages.py", '    stage = "train"\n', '    stage = "train"\n    version = 2\n')
+    checkout.package("stages.py", '    stage = "train"\n    version = 2\n', '    stage = "train"\n    version = 3\n')
     assert checkout.would_run("converted/eng") == AFTER_TRAIN
-    assert re.search(r"^  train +version 1 -> 2$", checkout.babelmill("why", "eng"), re.MULTILINE)
+    assert re.search(r"^  train +version 2 -> 3$", checkout.babelmill("why", "eng"), re.MULTILINE)
 
 
 def test_a_job_of_another_version_refuses(checkout):
     (settings,) = (path.as_posix() for path in checkout.settings("shards", "eng"))
-    checkout.package("stages.py", '    stage = "shards"\n', '    stage = "shards"\n    version = 2\n')
+    checkout.package("stages.py", '    stage = "shards"\n    version = 2\n', '    stage = "shards"\n    version = 3\n')
     done = checkout.run("babelmill.shards", settings)
     line = f"error: {settings}: written for another version of stage shards; run the workflow again\n"
     assert done.returncode == 1 and done.stderr.endswith(line)

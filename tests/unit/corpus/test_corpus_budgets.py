@@ -71,7 +71,7 @@ def test_words_are_counted_and_documents_stay_whole():
     assert set(kept) < set(documents) and 1000 - 8 < words <= 1000
     assert figures["budget"] == {"unit": "exact words", "asked": 1000, "realised": words}
     corpus = {"files": ["a.jsonl"], "budget": "1k exact words"}
-    with pytest.raises(UserError, match=r"1000 words is expected, in bytes, since Chinese writes no spaces"):
+    with pytest.raises(UserError, match=r"1000 words, in bytes, since Chinese writes no spaces"):
         run_stage("corpus", Configuration([("test", {"languages": {"zho": {"corpus": corpus}}})]), "zho")
 
 

@@ -161,7 +161,7 @@ def test_pairs_that_arrive_changed_or_do_not_fit_the_disk_are_one_line(hub):
     content = b"sen\twrong_sen\tphenomenon\nIt is.\tIt are.\tSV-#\n"
     hub.commit("datasets/jumelet/multiblimp", {"arb/data.tsv": content})
     configured = configuration(["multiblimp"], model="ara")
-    hub.faults = [Fault("GET .*data.tsv", garbage=True, times=2), Fault("GET .*data.tsv", status=404, times=9)]
+    hub.faults = [Fault("GET .*data.tsv", garbage=True), Fault("GET .*data.tsv", status=404, times=9)]
     wrong = r"error: arb/data.tsv of the suite jumelet/multiblimp at \w+: the content did not have the right hash"
     with pytest.raises(AssertionError, match=wrong) as error:
         run_suite(configured, "ara", "multiblimp")
