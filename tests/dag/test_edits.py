@@ -45,7 +45,7 @@ def test_an_edited_module_is_named_and_nothing_runs(checkout, profile):
 
 
 def test_what_changes_no_result_is_not_named(checkout):
-    checkout.package("runtime/slurm.py", "COMPLETING_SECONDS = 120", "COMPLETING_SECONDS = 240")
+    checkout.package("runtime/slurm.py", "REQUEUE_SECONDS = 60", "REQUEUE_SECONDS = 90")
     checkout.package("commands/why.py", '"up to date: ', '"up  to date: ')
     assert " was edited" not in dry_run(checkout) + checkout.babelmill("why", "eng")
 

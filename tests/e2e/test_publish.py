@@ -237,6 +237,11 @@ def test_a_repository_of_another_model_is_left_alone(hub, work):
     assert content(hub, "models/ada/one") == before
 
 
+def test_files_that_the_repository_ignores_are_missed(hub, work):
+    hub.commit(NAME, {".gitattributes": ATTRIBUTES, ".gitignore": b"*.png\n"})
+    assert "training_history.png did not arrive; does a .gitignore there name it?" in work.publish(check=False)
+
+
 def test_a_hub_without_xet(hub, work, monkeypatch):
     """hf_xet is installed, and the client gives up where the Hub has none of it."""
     monkeypatch.delenv("HF_HUB_DISABLE_XET")

@@ -140,7 +140,7 @@ def push(
         raise UserError(f"{name} was at {parent}, but is at {info.sha} now: run the same command again") from error
     arrived = {file.rfilename for file in api.model_info(name, revision=commit).siblings or []}
     if lost := sorted(files.keys() - arrived):
-        raise UserError(f"{name}: {some(lost)} did not arrive; does a .gitignore there name them?")
+        raise UserError(f"{name}: {some(lost)} did not arrive; does a .gitignore there name it?")
     log.info("%s, branch %s: commit %s", name, branch, commit)
     return commit
 
