@@ -59,7 +59,7 @@ def test_the_card_s_code_generates(diffused, tmp_path):
 def test_show_generates_in_as_many_steps_as_asked_for(diffused):
     show = ("-m", "babelmill", "show", f"converted/{MODEL}", "--prompt", "the quick")
     done = diffused.python(*show, "--steps", "4")
-    assert done.returncode == 0 and "diffusion at most" in done.stdout and "'the quick" in done.stdout
+    assert done.returncode == 0 and "bits per byte, upper bound" in done.stdout and "'the quick" in done.stdout
     assert diffused.python(*show, "--steps", "4").stdout == done.stdout, "no randomness at temperature 0"
     refused = diffused.python(*show, "--steps", "0")
     assert refused.returncode == 1 and refused.stderr == "error: --steps 0: one or more steps are needed\n"

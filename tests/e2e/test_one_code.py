@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 class OneCode(Labelled):
     """A text has one code, which is a class, or none: plain classification, with nothing else set."""
 
+    STEPS, RATE = 700, 3e-3  # with fewer, some orders of the rows do not suffice
     LABELS: ClassVar = {"code": "classes"}
 
     def rows(self, split: str, language: str, seed: int) -> list[dict]:
@@ -69,7 +70,7 @@ def test_the_figures_of_one_code_a_text(one_code):
     own = found["labels"]["figures"]["ema"]["linear"]
     assert own["exact"] == own["top_1"] == own["micro"]["f1"] == own["micro"]["precision"] > 0.8 > frequent["value"]
     assert own["codes"] == {"true": len(truth), "predicted": len(truth), "right": own["exact_texts"]}
-    assert own["threshold"] is None and own["digits"] == [] and own["columns"] == {}
+    assert own["threshold"] is None and own["digits"] == []
     last = one_code.metrics()[-1]
     assert last["loss_blocks"] is None and last["loss"] == last["loss_classes"]
 

@@ -174,7 +174,7 @@ def test_show_fills_and_continues(made, capsys, monkeypatch):
     assert main(["show", diffusion, "--prompt", "seven wizards", "--steps", "8", "--masked", "the <mask> fox"]) == 0
     output = capsys.readouterr().out
     assert "causal" in output and "masked" in output and "the quick ..." in output and "the <mask> fox" in output
-    assert "diffusion at most" in output and "'seven wizards" in output
+    assert "bits per byte, upper bound" in output and "'seven wizards" in output
     with pytest.raises(UserError, match=r"--prompt has .* tokens, but the model reads only 64 with those that follow"):
         trying.complete(Path(diffusion), "seven wizards boil warm water " * 9, None)
 

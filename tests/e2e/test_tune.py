@@ -149,7 +149,7 @@ def test_bad_tasks_are_one_line(rows):
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\tplant\n")
     refused(configured("mine"), "the test rows have labels that no training row has: plant")
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\t\n")
-    refused(configured("mine"), "test.tsv: row 1: the label ('class') is empty")
+    refused(configured("mine"), "test.tsv: line 2: the label ('class') is empty")
     (rows.path / "test.tsv").write_text("sentence\tclass\n")
     refused(configured("mine"), "test.tsv: tasks.mine: these files have no row")
     (rows.path / "test.tsv").write_text((rows.path / "train.tsv").read_text())

@@ -187,7 +187,7 @@ def test_bad_tasks_are_one_line(words):
         assert answer.returncode and all(each in said for each in told) and "Traceback" not in said, said
 
     refused({"text": "{form}"}, "tasks.mine.text = '{form}', tasks.mine.kind = 'tagging': null with this kind")
-    refused({"metric": "f1"}, "tasks.mine.metric = 'f1'", "accuracy or span_f1 with tagging")
+    refused({"metric": "f1"}, "tasks.mine.metric = 'f1', tasks.mine.kind = 'tagging': accuracy, span_f1")
     refused({"kind": "classification"}, "train.conllu", "tagging: these files have words with labels")
     refused({"test": ["nine.conllu"]}, "tasks.mine: task file nine.conllu: no such file")
     (words.path / "test.conllu").write_text("# text = a\n\n")
