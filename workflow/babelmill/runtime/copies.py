@@ -9,6 +9,7 @@ Nothing keeps two machines from training the same run. They compute the same num
 """
 
 import logging
+import math
 import os
 import re
 import threading
@@ -25,10 +26,12 @@ if TYPE_CHECKING:  # it imports torch, which Snakemake's process, a user of `che
 
 log = logging.getLogger(__name__)
 
-AGAIN = 10.0  # seconds until a place that does not answer is asked again
+AGAIN, POLL = 10.0, 1.0  # seconds until a place that does not answer is asked again; at the end of a training
+PATIENCE = 15.0  # seconds for which the end of a training waits for a silent place (< slurm.RESERVE)
 STEP = re.compile(r"step-(\d{8})\.json")
+PART, MOST_PARTS = 5 << 20, 10_000  # bytes that are sent at once, and the number of parts of a file: S3's limits
 OTHERS = re.compile(r"(metrics\.jsonl|(attempt|identity)\.json|logs/[\w.-]+\.log)")
-# The end of a training waits as long for a store that does not answer.
+# A store that does not answer is asked again later, so one request need not wait for minutes.
 TIMES = {"connect_timeout": 10, "read_timeout": 20, "retries": {"max_attempts": 1}}
 
 
@@ -56,13 +59,15 @@ class Copies:
         self._url, self._folder, self._checkpoints = f"{url}/{folder.name}", folder, checkpoints
         self._in_folder = url.startswith("file://")
         store: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True, "config_kwargs": TIMES}
+        store["max_concurrency"] = 4  # parts at once: the end of a training sees whether some arrive
         for name in ("aiobotocore", "botocore"):  # they log where the keys were found
             logging.getLogger(name).setLevel(logging.WARNING)
         self._files, self._top = url_to_fs(url, **({"auto_mkdir": True} if self._in_folder else store))
         self._files.retries = 1  # of s3fs, which repeats what botocore has already repeated
         self._root = f"{self._top}/{folder.name}"
         self._copied: dict[str, tuple[int, int]] = {}  # {name: what tells this version of a file from others}
-        self._due, self._ended, self._error = threading.Event(), False, ""
+        self._due, self._last_try, self._error = threading.Event(), math.inf, ""
+        self._moved = 0.0  # when the place last took something (time.monotonic)
         self.seconds = 0.0
 
     def fetch(self, done: int) -> int:
@@ -104,14 +109,20 @@ class Copies:
         self._due.set()
 
     def close(self) -> None:
-        """Copy what is missing."""
-        self._ended = True
+        """Copy what is missing; wait as long as the place takes something."""
+        self._move()
+        self._last_try = self._moved + PATIENCE
         self.update()
-        self._thread.join()
-        if self._error:
-            log.warning(
-                "%s lacks the newest checkpoint, which is only in %s (%s)", self._url, self._folder, self._error
-            )
+        # A folder does not tell of parts, and one that does not answer stops this process anyway.
+        while self._thread.is_alive() and (self._in_folder or time.monotonic() < self._moved + PATIENCE):
+            self._thread.join(0.1)
+        if self._error or self._thread.is_alive():
+            only_here = self._url, self._folder, self._error or "it does not answer"
+            log.warning("%s lacks the newest checkpoint, which is only in %s (%s)", *only_here)
+
+    def _move(self, *_: object, **__: object) -> None:
+        """Note that the place has taken a part of a file."""
+        self._moved = time.monotonic()
 
     def _names(self) -> list[str]:
         """Return the names of all files there, such as `logs/1.log`."""
@@ -148,10 +159,10 @@ class Copies:
     def _work(self) -> None:
         """Copy whenever something is due, and at last what is missing."""
         ended = False
-        while not ended:
-            self._due.wait(AGAIN if self._error else None)
+        while not ended or (self._error and time.monotonic() < self._last_try):
+            self._due.wait(None if not self._error else POLL if ended else AGAIN)
             self._due.clear()
-            ended = self._ended
+            ended = self._last_try < math.inf
             before, self._error = self._error, ""
             try:
                 self._copy()
@@ -189,11 +200,15 @@ class Copies:
         path, there = self._folder / name, f"{self._root}/{name}"
         if self._copied.get(name) == (stamp := _stamp(path)):
             return False
+        from fsspec.callbacks import Callback
+
         if self._in_folder:
             self._files.put_file(str(path), f"{there}.half")
             self._files.mv(f"{there}.half", there)
         else:
-            self._files.put_file(str(path), there)
+            part = max(PART, path.stat().st_size // MOST_PARTS + 1)
+            self._files.put_file(str(path), there, chunksize=part, callback=Callback(hooks={"moved": self._move}))
+        self._move()
         self._copied[name] = stamp
         return True
 
