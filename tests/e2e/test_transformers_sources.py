@@ -109,10 +109,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     about["files"] = {name: entry for name, entry in about["files"].items() if not name.startswith("model")}
     manifest.write_sealed(alone / manifest.NAME, about)
     output = workspace.python("-m", "babelmill", "show", "alone", "--prompt", "the").stderr
-    assert output == (
-        "error: alone holds only adapters (export.adapter: only), and its card says how to load them; to try the model"
-        " here, set export.adapter: also\n"
-    )
+    assert output == ("error: alone holds only adapters; export.adapter: also makes a model that can be tried here\n")
     write_rows(workspace.path, "train.tsv", 384, 1)  # so that it is learnt whatever the processor rounds
     write_rows(workspace.path, "test.tsv", 40, 2)
     tune = ["--task", "mine", "--seed", "1", "--config", f"tasks={json.dumps({'mine': OWN})}"]
