@@ -2,7 +2,8 @@
 
 The numbers of steps are read where a line is logged, so no step waits for the device. Before the loop writes anything,
 it reads the numbers of all steps. All processes read the same sums, so all make the same decisions. Decisions that
-depend on a clock or a signal (leaving, saving) are made together at the end of each step: one process is enough.
+depend on a clock or a signal (leaving, saving) are made together at the end of each step: one process is enough. (The
+hosts ask each other by gloo beside NCCL: not run on a GPU yet.)
 """
 
 import logging

@@ -2,7 +2,8 @@
 
 There is one graph per length of rows in training, and one for validation; the number of rows is dynamic. (The
 classifier and the loss do not depend on the length of rows.) Each is compiled in the first pass that needs it, which
-takes minutes. If a compilation fails, a warning quotes the error, and everything is computed without graphs.
+takes minutes. If a compilation fails, a warning quotes the error, and everything is computed without graphs. (Compiling
+in the first pass: not run on a GPU yet.)
 """
 
 import logging

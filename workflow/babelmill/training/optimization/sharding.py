@@ -2,7 +2,7 @@
 
 FSDP2 cuts a parameter along its first dimension, as `torch.chunk` does; its average and its optimizer state are cut in
 the same way. Files hold whole tensors, whatever the number of processes. To write them, PyTorch's DTensor gathers one
-at a time; to read them, each process reads only its own rows.
+at a time; to read them, each process reads only its own rows. (Gathering by NCCL: not run on a GPU yet.)
 """
 
 import functools
