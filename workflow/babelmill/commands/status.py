@@ -12,11 +12,11 @@ Columns that would be empty are left out. `babelmill why` says what would run ne
 """
 
 import argparse
-import contextlib
 import multiprocessing
 import shutil
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 
@@ -85,13 +85,14 @@ def watch(args: argparse.Namespace) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    console, fork = Console(file=sys.__stdout__), multiprocessing.get_context("fork")
-    with Live(console=console, screen=True, auto_refresh=False) as live, contextlib.suppress(KeyboardInterrupt):
-        while True:
-            with ProcessPoolExecutor(1, fork, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+    console, fork, stop = Console(file=sys.__stdout__), multiprocessing.get_context("fork"), threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: stop.set())  # an exception would be lost while a process is forked
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while not stop.is_set():
+            with ProcessPoolExecutor(1, fork) as pool:
                 shown = pool.submit(text_now, args, console.width).result()
             live.update(Text(f"{shown}\n{time.strftime('%H:%M:%S')}, Ctrl-C ends the view", no_wrap=True), refresh=True)
-            time.sleep(args.watch)
+            stop.wait(args.watch)
 
 
 def run(args: argparse.Namespace) -> None:
