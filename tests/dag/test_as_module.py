@@ -23,9 +23,9 @@ def study(tmp_path, monkeypatch):
     write_texts(tmp_path / "texts/eng", "eng")
     monkeypatch.chdir(tmp_path)
 
-    def run(values: dict):
+    def run(values: dict, *options: str):
         (tmp_path / "settings.yaml").write_text(yaml.safe_dump({"title": "A study", "babelmill": values}))
-        return run_module("snakemake", "--dry-run", "--profile", str(ROOT / "profiles/local"))
+        return run_module("snakemake", "--dry-run", *(options or ("--profile", str(ROOT / "profiles/local"))))
 
     return run
 
@@ -36,6 +36,12 @@ def test_its_rules_and_ours(study):
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.MULTILINE))
     stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert")
     assert jobs == dict.fromkeys((*stages, "figures"), "1") | {"total": "8"}
+
+
+def test_what_would_make_finished_results_again_is_refused(study):
+    """Snakemake's own triggers, which a module must not change, count the inputs that a finished result has no more."""
+    done = study({key: SMALL[key] for key in SMALL if key != "targets"}, "--cores", "1")
+    assert done.returncode == 1 and "error: --rerun-triggers: mtime is expected" in done.stderr
 
 
 def test_its_settings_are_checked(study):

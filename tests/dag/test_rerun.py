@@ -1,5 +1,6 @@
 """What runs when: a result that is missing, and nothing else (for each key, see `unit/config/test_settings_files.py`)."""
 
+import base64
 import copy
 import json
 import os
@@ -98,6 +99,18 @@ def test_times_copies_and_what_snakemake_remembers_have_no_say(workspace, move):
     for profile in ("local", "slurm"):
         done = moved.snakemake("converted/eng", "-n", "--profile", Path(__file__).parents[2] / "profiles" / profile)
         assert "Nothing to be done" in done.stdout
+
+
+def test_what_snakemake_calls_incomplete_runs_only_if_its_manifest_is_missing(workspace):
+    """As after a kill of Snakemake between the end of a job and its own note of it."""
+    train = result(workspace, "train").relative_to(workspace.path) / "manifest.json"
+    marks = workspace.path / ".snakemake/incomplete"
+    marks.mkdir(parents=True, exist_ok=True)
+    (marks / base64.b64encode(str(train).encode()).decode()).touch()
+    workspace.configure(changed("evaluation", documents=5))
+    assert stages(workspace.would_run("--rerun-incomplete")) == {"evaluate", "convert"}
+    workspace.configure(SMALL)
+    assert workspace.would_run() == set()
 
 
 def test_results_of_a_colleague_are_used_where_they_fit(workspace, tmp_path):
