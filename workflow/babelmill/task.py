@@ -33,9 +33,9 @@ from babelmill.hub.sources import TASK
 from babelmill.stages import TaskStage
 from babelmill.tasks.classes import classes_of
 from babelmill.tasks.conll import read_sentences
+from babelmill.tasks.metrics import are_spans
 from babelmill.tasks.resplit import resplit
 from babelmill.tasks.rows import read_rows
-from babelmill.tasks.spans import are_spans
 
 SPLITS = ("train", "test")
 FEW = 0.01  # share of the test words whose label may be one that no training word has

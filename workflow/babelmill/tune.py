@@ -39,9 +39,9 @@ from babelmill.stages import TuneStage
 from babelmill.tasks import metrics
 from babelmill.tasks.classes import classes_of
 from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing
+from babelmill.tasks.metrics import are_spans
 from babelmill.tasks.resplit import PREDICTED
 from babelmill.tasks.sentences import NONE, EncodedSentences, encode_sentences
-from babelmill.tasks.spans import are_spans
 from babelmill.tasks.tagger import OwnTagger, PooledTagger
 from babelmill.tasks.tuner import EncodedRows, Outcome, Padding, Tuner, encode, held_out, set_seed
 from babelmill.tokens.tokenizer_file import use_threads

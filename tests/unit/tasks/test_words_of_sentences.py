@@ -17,7 +17,6 @@ from transformers import (
 
 from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError
-from babelmill.tasks import metrics, spans
 from babelmill.tasks.sentences import NONE, encode_sentences, words_of_pieces
 from babelmill.tasks.tagger import OwnTagger, PooledTagger
 from babelmill.tasks.tuner import Padding, Tuner, set_seed
@@ -151,36 +150,6 @@ def test_equal_shares_of_languages():
     mixed = equal_shares([few, many])
     order = np.random.default_rng(42).permutation(6)
     assert [len(each) for each in mixed.labels] == [[1, 1, 1, 2, 2, 2][number] for number in order]
-
-
-# Labels, predictions and numbers of the package seqeval 1.2.2.
-LABELS = ["B-PER I-PER O B-LOC", "O O B-ORG I-ORG O", "B-LOC B-LOC I-PER O", "I-PER I-LOC O"]
-PREDICTED = ["B-PER I-PER O O", "O B-ORG I-ORG I-ORG O", "B-LOC I-LOC I-PER O", "I-PER B-LOC B-LOC"]
-SEQEVAL = 0.5333333333333333, 0.5714285714285714, 0.5  # F1, precision, recall
-ENTITIES = [
-    {(0, 2, "PER"), (3, 4, "LOC")},
-    {(2, 4, "ORG")},
-    {(0, 1, "LOC"), (1, 2, "LOC"), (2, 3, "PER")},
-    {(0, 1, "PER"), (1, 2, "LOC")},
-]
-
-
-def test_spans_are_those_of_seqeval():
-    assert [spans.spans_of(labels.split()) for labels in LABELS] == ENTITIES
-    classes = sorted({label for each in LABELS + PREDICTED for label in each.split()})
-    numbers = [[np.array([*map(classes.index, each.split())]) for each in lines] for lines in (LABELS, PREDICTED)]
-    counts = metrics.counts_of_words("span_f1", *numbers, classes)
-    right, told, true = counts.sum(0)
-    assert (metrics.of_counts(counts.sum(0)), right / told, right / true) == pytest.approx(SEQEVAL)
-    entry = metrics.entry_of_counts(counts)
-    assert entry["n"] == true and entry["interval"][0] < entry["score"] < entry["interval"][1]
-    assert spans.spans_of(["B-A", "E-A", "S-A", "I-B"]) == {(0, 2, "A"), (2, 3, "A"), (3, 4, "B")}
-    assert spans.spans_of(["B-A", "S-A"]) == {(0, 1, "A"), (1, 2, "A")}
-    assert spans.are_spans(["O", "B-A"]) and not spans.are_spans(["B-A"]) and not spans.are_spans(["O", "ORG"])
-    numbers[1][0][:] = NONE
-    assert metrics.counts_of_words("span_f1", *numbers, classes)[0].tolist() == [0, 0, 2]
-    accuracy = metrics.of_counts(metrics.counts_of_words("accuracy", *numbers, classes).sum(0))
-    assert accuracy == pytest.approx(np.mean(np.concatenate(numbers[0]) == np.concatenate(numbers[1])))
 
 
 def test_killed_anywhere_the_tags_have_the_same_bits(tmp_path):

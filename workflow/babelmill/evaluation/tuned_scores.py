@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from babelmill.core.words import plural
+from babelmill.evaluation.statistics import over_seeds
 
 LEAST = {"mcc": -1.0}  # the lowest score by metric; that of others is 0
 
@@ -52,21 +53,6 @@ class TunedScore(NamedTuple):
         return "; ".join(filter(None, [self.warning, tested]))
 
 
-def over_seeds(scores: list[float], least: float) -> tuple[float, float | None, tuple[float, float] | None]:
-    """Return the mean of seeds, their standard deviation, and a 95 % interval of the mean (Student's t).
-
-    One seed has neither of the last two. The interval ends where scores end: at 1, and at `least`.
-    """
-    from scipy.stats import t as student
-
-    mean, n = statistics.fmean(scores), len(scores)
-    if n < 2:
-        return mean, None, None
-    deviation = statistics.stdev(scores)
-    half = float(student.ppf(0.975, n - 1)) * deviation / n**0.5
-    return mean, deviation, (max(least, mean - half), min(1.0, mean + half))
-
-
 def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
     """Return a score for each task and language; `runs`: the scores.json of all tasks and seeds of a model."""
     groups: dict[tuple[str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
@@ -76,12 +62,15 @@ def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
     found = []
     for (task, code), members in groups.items():
         run, first = members[0]
-        mean, deviation, interval = over_seeds([entry["score"] for _, entry in members], LEAST.get(run["metric"], 0.0))
+        scores = [entry["score"] for _, entry in members]
+        (mean, half), least = over_seeds(scores), LEAST.get(run["metric"], 0.0)
+        interval = first["interval"] if half is None else (max(least, mean - half), min(1.0, mean + half))
+        deviation = statistics.stdev(scores) if half is not None else None
         same = [entry["majority"] for _, entry in members if entry["majority"]]
         found.append(
             TunedScore(
                 *(task, run["protocol"], code, run["metric"], mean),
-                *(interval or tuple(first["interval"]), deviation, len(members), first["n"]),
+                *((interval[0], interval[1]), deviation, len(members), first["n"]),
                 (len(same), {each["class"]: each["share"] for each in same}) if same else None,
                 max((entry["test_rows_in_train"], entry["rows"]["test"]) for _, entry in members),
             )

@@ -73,7 +73,7 @@ class EncodedSentences:
 
     def score(self, metric: str, logits: np.ndarray) -> float:
         counts = metrics.counts_of_words(metric, self.labels, self.predictions(logits), self.classes)
-        return float(metrics.of_counts(counts.sum(0)))
+        return float(metrics.over_all(metrics.of_sentences, counts)[0])
 
 
 def encode_sentences(
