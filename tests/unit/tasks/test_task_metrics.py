@@ -32,7 +32,7 @@ def test_scores_and_intervals_are_those_of_scikit_learn(labels, metric):
     """Resamples drawn one by one: the interval of a score, and of the difference of two."""
     first, second = predictions(labels, 0.8, 1), predictions(labels, 0.65, 2)
     score, random, draws = SCORES[metric], np.random.default_rng(5), []
-    entry = metrics.entry(metric, labels, first, CLASSES)
+    entry = metrics.entry(metric, [labels], [first], [*"abc"], tagging=False)
     found, _ = metrics.compared(metric, labels, (first[None], second[None]), CLASSES)
     assert entry["score"] == pytest.approx(score(labels, first), abs=1e-12) and entry["n"] == 200
     assert found.value == pytest.approx(score(labels, first) - score(labels, second))
@@ -48,10 +48,11 @@ def test_scores_and_intervals_are_those_of_scikit_learn(labels, metric):
 def test_f1_of_two_classes_and_of_classes_that_are_rare():
     """Of two classes it is that of class 1; rows and resamples that lack a class are scored like the others."""
     labels, predicted = np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
-    assert metrics.value("f1", labels, predicted, 2) == f1_score(labels, predicted)
+    rows = [labels], [predicted]
+    assert metrics.value("f1", *rows, [*"ab"], False) == f1_score(labels, predicted)
     macro = f1_score(labels, predicted, average="macro")
-    assert metrics.value("f1", labels, predicted, 3) == pytest.approx(macro) != f1_score(labels, predicted)
-    assert metrics.value("mcc", labels, np.zeros(4, int), 2) == 0.0, "one answer has no correlation"
+    assert metrics.value("f1", *rows, [*"abc"], False) == pytest.approx(macro) != f1_score(labels, predicted)
+    assert metrics.value("mcc", [labels], [np.zeros(4, int)], [*"ab"], False) == 0.0, "one answer has no correlation"
 
 
 def test_one_seed_each_is_tested_by_mcnemar_and_several_by_the_bootstrap(labels):
@@ -97,7 +98,7 @@ def test_spans_are_those_of_seqeval():
     numbers = [[np.array([*map(classes.index, each.split())]) for each in lines] for lines in (LABELS, PREDICTED)]
     counts = metrics.counts_of_words("span_f1", *numbers, classes)
     right, told, true = counts.sum(0)
-    entry = metrics.entry_of_counts(counts)
+    entry = metrics.entry("span_f1", *numbers, classes, tagging=True)
     assert (entry["score"], right / told, right / true) == pytest.approx(SEQEVAL)
     assert entry["n"] == true and entry["interval"][0] < entry["score"] < entry["interval"][1]
     assert metrics.spans_of(["B-A", "E-A", "S-A", "I-B"]) == {(0, 2, "A"), (2, 3, "A"), (3, 4, "B")}
@@ -105,7 +106,7 @@ def test_spans_are_those_of_seqeval():
     assert metrics.are_spans(["O", "B-A"]) and not metrics.are_spans(["B-A"]) and not metrics.are_spans(["O", "ORG"])
     numbers[1][0][:] = -1
     assert metrics.counts_of_words("span_f1", *numbers, classes)[0].tolist() == [0, 0, 2]
-    accuracy = metrics.entry_of_counts(metrics.counts_of_words("accuracy", *numbers, classes))["score"]
+    accuracy = metrics.value("accuracy", *numbers, classes, tagging=True)
     assert accuracy == pytest.approx(np.mean(np.concatenate(numbers[0]) == np.concatenate(numbers[1])))
 
 

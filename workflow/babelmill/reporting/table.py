@@ -107,7 +107,7 @@ def rows_of(model: ModelResults) -> Iterator[ScoreRow]:
     for each in summarize(model.tuned.values()):
         where = model.name, each.language, each.task, TUNED, ALL, ALL
         remark = "; ".join(filter(None, [plural(each.seeds, "seed"), each.remarks]))
-        yield ScoreRow(*where, each.mean, SHARE, each.rows, *each.interval, True, remark=remark)
+        yield ScoreRow(*where, each.mean, SHARE, each.rows, *each.interval, True, each.simple, remark)
 
 
 def of_suite(model: str, suite: str, scores: dict[str, Any]) -> Iterator[ScoreRow]:

@@ -20,6 +20,8 @@ DRAWS = 2_000  # resamples for the interval of one score
 ONE_CLASS = 0.99  # share of the rows from which a model is said to answer with one class
 OUTSIDE = "O"  # the label of words in no span
 
+Labels = Sequence[np.ndarray]  # the class of each text, [1], or those of the words of each sentence, [words]
+
 
 def from_counts(metric: str, right: np.ndarray, true: np.ndarray, told: np.ndarray) -> np.ndarray:
     """Return accuracy, f1 or mcc, as scikit-learn does, from the numbers of rows of each class, [..., classes].
@@ -72,28 +74,33 @@ def over_all(score: Score, rows: np.ndarray) -> np.ndarray:
     return score(np.ones((1, len(rows)), int), rows)[0]
 
 
-def value(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
-    """Return a metric of predicted class numbers, both [rows], of a task with so many classes."""
-    return float(over_all(of_rows(metric, classes), np.stack([labels, predictions], 1))[0])
+def table(metric: str, labels: Labels, told: Labels, classes: list[str], tagging: bool) -> tuple[np.ndarray, Score]:
+    """Return the rows that a metric is computed from, and the function that does it, of the predictions of one run.
 
-
-def entry(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int) -> dict[str, Any]:
-    """Return a score of texts as scores.json holds it: {"score", "n", "interval"}.
-
-    The interval of an accuracy is Wilson's; that of other metrics is the bootstrap's over rows.
+    Labels and predictions are class numbers: one of each text, or those of the words of each sentence.
     """
-    found, count = value(metric, labels, predictions, classes), len(labels)
-    if metric == "accuracy":
+    if tagging:
+        return counts_of_words(metric, labels, told, classes), of_sentences
+    return np.stack([np.concatenate(labels), np.concatenate(told)], 1), of_rows(metric, len(classes))
+
+
+def value(metric: str, labels: Labels, told: Labels, classes: list[str], tagging: bool) -> float:
+    """Return a metric of predictions; see `table`."""
+    rows, score = table(metric, labels, told, classes, tagging)
+    return float(over_all(score, rows)[0])
+
+
+def entry(metric: str, labels: Labels, told: Labels, classes: list[str], tagging: bool) -> dict[str, Any]:
+    """Return a score as scores.json holds it: {"score", "n", "interval"}; `n` counts texts, words or spans.
+
+    The interval of an accuracy of texts is Wilson's; others are the bootstrap's, over texts or sentences.
+    """
+    rows, score = table(metric, labels, told, classes, tagging)
+    found, count = float(over_all(score, rows)[0]), int(rows[:, 2].sum()) if tagging else len(rows)
+    if metric == "accuracy" and not tagging:
         return {"score": found, "n": count, "interval": wilson(found, count)}
-    rows = np.stack([labels, predictions], 1)
-    ends = interval(resampled(rows, of_rows(metric, classes), draws=DRAWS, width=classes))
+    ends = interval(resampled(rows, score, draws=DRAWS, width=len(classes)))
     return {"score": found, "n": count, "interval": list(ends)}
-
-
-def entry_of_counts(counts: np.ndarray) -> dict[str, Any]:
-    """Return a score of words as `entry` does. The interval is the bootstrap's over sentences; `n`: words or spans."""
-    ends = interval(resampled(counts, of_sentences, draws=DRAWS))
-    return {"score": float(over_all(of_sentences, counts)[0]), "n": int(counts[:, 2].sum()), "interval": list(ends)}
 
 
 def compared(
@@ -121,9 +128,7 @@ def compared_words(sides: tuple[np.ndarray, np.ndarray]) -> Difference:
     return difference(resampled(rows, of_sentences), over_all(of_sentences, rows), len(sides[0]))
 
 
-def counts_of_words(
-    metric: str, labels: Sequence[np.ndarray], predictions: Sequence[np.ndarray], classes: list[str]
-) -> np.ndarray:
+def counts_of_words(metric: str, labels: Labels, predictions: Labels, classes: list[str]) -> np.ndarray:
     """Return how much of each sentence is right, how much is predicted, and how much there is, [sentences, 3].
 
     The metric `accuracy` counts words, `span_f1` counts spans. Labels and predictions are the class numbers of the
