@@ -31,11 +31,9 @@ from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import TASK
 from babelmill.stages import TaskStage
-from babelmill.tasks.classes import classes_of
 from babelmill.tasks.conll import read_sentences
-from babelmill.tasks.resplit import resplit
-from babelmill.tasks.rows import read_rows
-from babelmill.tasks.spans import are_spans
+from babelmill.tasks.metrics import are_spans
+from babelmill.tasks.rows import classes_of, read_rows, resplit
 
 SPLITS = ("train", "test")
 FEW = 0.01  # share of the test words whose label may be one that no training word has

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from babelmill.experiments.comparison import compare, mean_of
+from babelmill.evaluation.statistics import over_seeds
+from babelmill.experiments.comparison import compare
 
 BITS, SHARE = ("", "causal", "bits per byte"), ("blimp", "causal", "share")
 
@@ -24,8 +25,8 @@ def compared(*columns: tuple, reference: str = "lamb") -> pd.DataFrame:
 
 def test_the_interval_of_a_mean_is_that_of_the_t_distribution():
     """Of 1, 2, 3: the quantile of t with 2 degrees of freedom is 4.3027, the standard error 1 / sqrt(3)."""
-    assert mean_of(pd.Series([1.0, 2.0, 3.0])) == (2.0, pytest.approx(4.302653 / 3**0.5))
-    assert mean_of(pd.Series([5.0])) == (5.0, pytest.approx(np.nan, nan_ok=True))
+    assert over_seeds([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.302653 / 3**0.5))
+    assert over_seeds([5.0]) == (5.0, None)
 
 
 def test_a_difference_is_paired_by_seed():

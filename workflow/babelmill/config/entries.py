@@ -190,6 +190,8 @@ class Tuning(Section):
     test_batch: Positive | None = None
     # Words beyond the longest row count as `wrong`, or are `left_out`, as in the multilingual track.
     words_cut: Literal["wrong", "left_out"] = "wrong"
+    # Whether the name of a special token in a text, such as <mask>, is plain text, as in training.
+    plain_text: bool = True
     seeds: Annotated[Seeds, Field(min_length=1)]  # one run for each
 
     def rules(self) -> dict[str, Any]:

@@ -5,13 +5,12 @@ all seeds give a t test (Student, 1908) and its interval. All tests of an experi
 1979), so the chance that any of its bold marks is false is at most 5 %.
 """
 
-import math
 from typing import Any, NamedTuple
 
 from scipy import stats
 
+from babelmill.evaluation.statistics import holm, over_seeds
 from babelmill.reporting.table import Frame, frame_of, less_is_better
-from babelmill.suites.statistics import holm
 
 LEVEL = 0.05
 ROUNDING = 1e-9  # differences of scores that are equal differ by less, relative to the scores
@@ -19,7 +18,7 @@ ALIKE = ["base", "language", "suite", "method", "unit"]  # scores that can be co
 
 
 class Compared(NamedTuple):
-    """A score of a cell over its seeds; NaN is not known. `half`, `spread`: half of a 95 % interval."""
+    """A score of a cell over its seeds. `half`, `spread`: half of a 95 % interval; None if there is one seed."""
 
     base: str  # the model that the cell inherits from
     language: str
@@ -29,21 +28,14 @@ class Compared(NamedTuple):
     cell: str
     seeds: tuple[float, ...]  # the scores of all seeds
     mean: float
-    half: float
+    half: float | None
     simple: float  # what guessing gets, or on the validation text a unigram model
-    difference: float = math.nan  # the mean over common seeds of the cell's score minus the reference's
-    spread: float = math.nan
+    difference: float | None = None  # the mean over common seeds of the cell's score minus the reference's
+    spread: float | None = None
     # The p value of the paired t test, corrected for all tests of the experiment. Equal differences for all seeds,
     # which scores of few items have by chance, count as a test with p = 1.
-    p: float = math.nan
+    p: float | None = None
     best: bool = False  # whether it is the best of those that can be compared, and its lead is significant
-
-
-def mean_of(values: Any) -> tuple[float, float]:
-    """Return the mean over seeds, and half of its 95 % interval by the t distribution; NaN for a single seed."""
-    if len(values) < 2:
-        return float(values.mean()), math.nan
-    return float(values.mean()), float(stats.t.ppf(1 - LEVEL / 2, len(values) - 1)) * float(stats.sem(values))
 
 
 def compare(scores: Frame, reference: str) -> Frame:
@@ -56,15 +48,16 @@ def compare(scores: Frame, reference: str) -> Frame:
         theirs = alike[alike["cell"] == reference].set_index("seed")["score"]
         for cell, rows in alike.groupby("cell", sort=False):
             ours = rows.set_index("seed")["score"]
-            each = Compared(*of, cell, tuple(ours), *mean_of(ours), rows["simple"].mean())
+            each = Compared(*of, cell, tuple(ours), *over_seeds([*ours]), rows["simple"].mean())
             pairs = (ours - theirs).dropna()
             if cell != reference and len(pairs):
-                (mean, half), size = mean_of(pairs), max(ours.abs().max(), theirs.abs().max())
-                test: Any = stats.ttest_1samp(pairs, 0) if half > ROUNDING * size else None
-                p = float(test.pvalue) if test else half if math.isnan(half) else 1.0
+                (mean, half), size = over_seeds([*pairs]), max(ours.abs().max(), theirs.abs().max())
+                test: Any = stats.ttest_1samp(pairs, 0) if half and half > ROUNDING * size else None
+                p = float(test.pvalue) if test else None if half is None else 1.0
                 each = each._replace(difference=mean, spread=half, p=p)
             found.append(each)
-    table = frame_of(found, Compared._fields).astype({"p": float, "mean": float, "best": bool})
+    numbers = dict.fromkeys(("mean", "half", "difference", "spread", "p"), float)
+    table = frame_of(found, Compared._fields).astype(numbers | {"best": bool})
     table.loc[table["p"].notna(), "p"] = holm(table["p"].dropna().tolist())
     for (*_, unit), alike in table.groupby(ALIKE, sort=False):
         first = alike["mean"].idxmin() if less_is_better(unit) else alike["mean"].idxmax()

@@ -1,8 +1,15 @@
-"""Read the rows of a task's files: the text or pair of texts of each row, and its label."""
+"""Read the rows of a task's files: the text or pair of texts of each row, and its label; number classes, divide rows.
 
-from collections.abc import Sequence
+The multilingual track of the BabyLM challenge divides rows (babylm-eval, multilingual/finetune/pos_data.py) with the
+package `datasets`, whose permutations are NumPy's: the same rows in the same order have the same parts here.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from babelmill.core import escape
@@ -12,6 +19,8 @@ from babelmill.tables.rows import Asked, text_rows
 from babelmill.tables.text import Form
 
 SCHEMA = pa.schema([("text", pa.string()), ("pair", pa.string()), ("label", pa.string())])
+PREDICTED = "predicted"  # the part that is only predicted
+HELD_OUT = 0.2  # the share of the rows that are not trained on: one half is scored, the other one is predicted
 
 
 def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str) -> pa.Table:
@@ -34,3 +43,30 @@ def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str) -> pa.T
     if not rows:
         raise UserError(f"{escape.some(paths, 3)}: {section}: these files have no row")
     return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def classes_of(labels: Iterable[str]) -> list[str]:
+    """Return the classes among labels, in the order of their numbers: sorted as numbers if all are, else as text."""
+    found = set(labels)
+    if all(re.fullmatch(r"-?\d+", label) for label in found):
+        return sorted(found, key=int)
+    return sorted(found)
+
+
+def resplit(table: pa.Table, rows: int, seed: int) -> dict[str, pa.Table]:
+    """Shuffle rows, keep some, and return the parts "train", "test" and PREDICTED; see `entries.Resplit`."""
+    kept = shuffled(table, seed).slice(0, rows)
+    train, rest = _divided(kept, HELD_OUT, seed)
+    scored, predicted = _divided(rest, 0.5, seed)
+    return {"train": train, "test": scored, PREDICTED: predicted}
+
+
+def shuffled(table: pa.Table, seed: int) -> pa.Table:
+    """Return rows in the order of `datasets.Dataset.shuffle`."""
+    return table.take(np.random.default_rng(seed).permutation(len(table)))
+
+
+def _divided(table: pa.Table, share: float, seed: int) -> tuple[pa.Table, pa.Table]:
+    """Return the two parts of `datasets.Dataset.train_test_split`; `share`: that of the second one."""
+    order, count = np.random.default_rng(seed).permutation(len(table)), math.ceil(share * len(table))
+    return table.take(order[count:]), table.take(order[:count])
