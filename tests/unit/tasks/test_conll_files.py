@@ -4,12 +4,12 @@ import gzip
 
 import pyarrow as pa
 import pytest
+from babelmill.tasks.resplit import resplit
 
 from babelmill.core.files import UserError
 from babelmill.stages import TaskStage
 from babelmill.task import figures_of_sentences
 from babelmill.tasks.conll import SCHEMA, read_sentences
-from babelmill.tasks.resplit import resplit
 
 # A sentence of the guidelines of Universal Dependencies: "vámonos" is two words; 5.1 is a word that is not written.
 SPANISH = """# sent_id = 1

@@ -28,7 +28,7 @@ def experiment_page(asked: dict[str, Any], models: list[ModelResults], found: Co
     whole = Table(lines(rows, *(Cell(title, (unit,)) for title, unit in heads[1:])), "cell", look="scores cells")
     strips = [of_score(found, number) for number in range(len(found.heads))]
     sections = [Section("Comparison", [whole], found.caption), Section("Scores", strips, NOTE.format(found.name))]
-    return rendered(asked, models, [*sections, lacking(models), *trained(asked, models)])
+    return rendered(asked, models, [*sections, lacking(models), *trained(models)])
 
 
 def of_score(found: Comparison, number: int) -> Table:

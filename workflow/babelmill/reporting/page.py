@@ -56,22 +56,18 @@ class Section(NamedTuple):
 
 
 def page(asked: Asked, models: list[ModelResults]) -> str:
-    """Return the report as one HTML file. A score beside no baseline is not shown."""
+    """Return the report as one HTML file. Scores beside no baseline, and of paradigms, are only in the .csv."""
     scores = table.score_table(models)
-    scores = labelled(asked, scores[scores["simple"].notna()])
+    scores = labelled(asked, scores[scores["simple"].notna() & (scores["paradigm"] == ALL)])
     now = scores[scores["million_words"].isna()]
     sections = [Section("Models and languages", [overview(asked, now)]), *measured(asked, models, now)]
     learnt = Section("Learning in time", pictures=learning(asked, scores))
-    return rendered(asked, models, [lacking(models), *sections, learnt, *trained(asked, models)])
+    return rendered(asked, models, [lacking(models), *sections, learnt, *trained(models)])
 
 
-def trained(asked: Asked, models: list[ModelResults]) -> list[Section]:
+def trained(models: list[ModelResults]) -> list[Section]:
     """Return the sections about the training of models."""
-    return [
-        Section("Training", pictures=training(models)),
-        Section("Tokenizers", [tokenizers(asked, models)]),
-        Section("Costs of training", [costs(models)]),
-    ]
+    return [Section("Training", pictures=training(models)), Section("Costs of training", [costs(models)])]
 
 
 def rendered(asked: Asked, models: list[ModelResults], sections: Iterable[Section]) -> str:
@@ -126,7 +122,7 @@ def labelled(asked: Asked, scores: Frame) -> Frame:
         title = kinds[kind][row.suite] if kind else row.method
         beside = Markup('<b class="bad">not better than {}</b>').format(row.baseline) if row.is_worse else row.baseline
         notes = row.ends, f"{row.method}, n = {row.n:,}" if kind == "suites" else f"n = {row.n:,}", row.remark, beside
-        if not row.phenomenon == row.paradigm == ALL:  # tables of parts are large
+        if row.phenomenon != ALL:  # tables of parts are large
             notes = (f"{row.ends}, n = {row.n:,}",)
         text = Cell(shown(row.score, row.unit), notes)
         seen.append((who(asked, row.model, row.language), kind, Cell(title, (unit_text(row.unit),)), text))
@@ -179,9 +175,8 @@ def measured(asked: Asked, models: list[ModelResults], scores: Frame) -> Iterato
             ]
             parts = [
                 Table(lines(overlaps, "in the training text"), caption=MEANING, look="text"),
-                *grouped(every[(every["phenomenon"] == ALL) & (every["paradigm"] == ALL)], "method"),
-                *grouped(mine[~mine["phenomenon"].isin((ALL, ""))], "phenomenon"),
-                *grouped(mine[mine["paradigm"] != ALL], "paradigm"),
+                *grouped(every[every["phenomenon"] == ALL], "method"),
+                *grouped(mine[mine["phenomenon"] != ALL], "phenomenon"),
             ]
         elif kind == "tasks":
             note = "{metric}, {protocol}".format(**asked["tasks"][suite])
@@ -212,7 +207,7 @@ def strips(asked: Asked, heads: Frame, baselines: list[dict[str, Any]]) -> Table
 
 
 def grouped(scores: Frame, kind: str) -> Iterator[Table]:
-    """Yield tables of the scores by method, phenomenon or paradigm (`kind`), the one with the best mean first.
+    """Yield tables of the scores by method or phenomenon (`kind`), the one with the best mean first.
 
     They have at most COLUMNS columns, so that they fit a printed page.
     """
@@ -222,9 +217,8 @@ def grouped(scores: Frame, kind: str) -> Iterator[Table]:
     turned = len(order) <= COLUMNS < found.shape[1]
     found = found.T if turned else found
     for start in range(0, found.shape[1] if len(order) > 1 else 0, COLUMNS):
-        part, look = found.iloc[:, start : start + COLUMNS], "scores" + " folded" * (kind == "paradigm")
         caption = f"By {kind}" + (f", part {start // COLUMNS + 1}" if found.shape[1] > COLUMNS else "")
-        yield Table(part, "model" if turned else kind, caption, look)
+        yield Table(found.iloc[:, start : start + COLUMNS], "model" if turned else kind, caption)
 
 
 def learning(asked: Asked, scores: Frame) -> list[tuple[Cell, Markup]]:
@@ -254,23 +248,6 @@ def training(models: list[ModelResults]) -> list[tuple[Cell, Markup]]:
         for name, mine in runs.items()
         for kind in mine["kind"].unique()
     ]
-
-
-def tokenizers(asked: Asked, models: list[ModelResults]) -> Table:
-    """Return what is known about each model's tokenizer, by language, the fewest tokens per word first."""
-    heads = {"tokens_per_word": "tokens per word", "bytes_per_token": "bytes per token", "vocab_size": "entries"}
-    heads |= {"vocabulary_used": "share used"}
-    heads |= {"round_trip_rate": "texts given back"}
-    found = []
-    for model in models:
-        made = model.manifest("tokenizer")["figures"]
-        for code in model.languages:
-            of_text = (model.evaluation or {}).get("tokenizer", {}).get(code, {})
-            if known := made.get("report", {}).get(code, {}) | of_text:
-                known |= {"vocab_size": made.get("vocab_size")}
-                found.append((who(asked, model.name, code), *(known.get(key) for key in heads)))
-    found = [(name, *map(amount, each)) for name, *each in sorted(found, key=lambda each: each[1] or 0)]
-    return Table(lines(found, *heads.values()))
 
 
 def costs(models: list[ModelResults]) -> Table:
