@@ -53,7 +53,7 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
     assert set(made) - set(exported) == {"README.md", "metrics.jsonl", "training_history.png"}
     card = ModelCard.load(tmp_path / "out/mine/README.md", ignore_metadata_errors=False)
     assert card.data.language == ["en"] and not card.data.eval_results and card.data.license is None
-    assert "| `train.max_steps` | 8 |" in card.text and "## Results" not in card.text
+    assert "\n  max_steps: 8\n" in card.text and "## Results" not in card.text
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
     wrong = convert(tmp_path, "convert", "out/mine", "--tokenizer", "tokenizer.json", "--out", "other")
     assert "out/mine is a result of convert, not of training" in message(wrong)
@@ -76,7 +76,7 @@ def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
     for name in ("model.safetensors", "model.main.safetensors", "config.json", "tokenizer_config.json"):
         assert sha256(tmp_path / "out" / name) == sha256(built / "results/of/eng/export" / name)
     text = (tmp_path / "out/README.md").read_text()
-    assert "after 8 steps" in text and "| `train.precision` | fp32 |" in text, "the checkpoint names what ran"
+    assert "after 8 steps" in text and "\n  precision: fp32\n" in text, "the checkpoint names what ran"
     other = convert(tmp_path, *arguments, built / "results/of/deu/tokenizer/tokenizer.json", "--out", "other")
     assert "is not the tokenizer with which step-00000008.safetensors was trained" in message(other)
     (tmp_path / "identity.json").unlink()
