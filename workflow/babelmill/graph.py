@@ -239,7 +239,7 @@ class Graph:
             run=resolved.run,
             preset=resolved.preset,
             gpus=resolved.resources.gpus,
-            bytes_per_word=inputs.bytes_per_word(self.configuration, model),
+            bytes_per_word=inputs.bytes_per_word(resolved),
         )
 
     def begin(self, model: str) -> None:

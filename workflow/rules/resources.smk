@@ -22,4 +22,4 @@ def memory_of_corpus(wildcards, attempt):
     """Return the MB of `corpus`: some bytes of each document, and in each process the model that finds languages."""
     asked = GRAPH.named("corpus", wildcards.result).asked
     gigabytes = sum(each["bytes"] for each in asked["sources"].values() if isinstance(each, dict)) / 1e9
-    return round(8000 + 250 * gigabytes + 9 * identifiers.megabytes(CONFIG, asked["languages"][0])) * attempt
+    return round(8000 + 250 * gigabytes + 9 * identifiers.megabytes(CONFIG.corpus(asked["languages"][0]))) * attempt
