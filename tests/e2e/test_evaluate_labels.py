@@ -18,9 +18,8 @@ from babelmill.commands import show
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.labels.prediction import TextColumns
+from babelmill.labels.prediction import TextColumns, held
 from babelmill.labels.predictor import Wanted
-from babelmill.labels.windows import held
 from babelmill.predict import predict
 from babelmill.stages import STAGES
 from babelmill.tables.rows import Table
