@@ -118,7 +118,9 @@ class Labelled(LabelledData):
         self.run_settings(micro_batch_tokens=640, checkpoint_every=1000, validate_every=50)
         self.train()
         export(self)
-        (self.folder / "codes.csv").write_text("".join(f"{code},{name}\n" for code, name in NAMES.items()))
+        (self.folder / "codes.csv").write_text(
+            "code,name\n" + "".join(f"{code},{name}\n" for code, name in NAMES.items())
+        )
         # A list for the evaluation alone, so that it names a code that the model does not know.
         labels = self.LABELS | {"codes": str(self.folder / "codes.csv")}
         self.stage("evaluate", "evaluation", {"export": ["export"]} | each, labels=labels)

@@ -77,7 +77,7 @@ class LabelledText:
         if not documents.labelled:
             raise UserError(f"{documents.path}: has no labels; set corpus.label_columns and run the workflow again")
         reader = CodeReader(self._labels)
-        codes = [reader.of_document(cells, origin)[0] for cells, origin in documents.labels()]
+        codes = [reader.of_document(cells, origin) for cells, origin in documents.labels()]
         self._documents.append(documents)
         self._chosen.append(np.array([bool(each) for each in codes]))
         return [self._numbered(each) for each in codes if each]
