@@ -19,7 +19,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import Graph
-from babelmill.labels import evaluation, prediction
+from babelmill.labels import evaluation, prediction, predictor
 from babelmill.labels.prediction import held, part_of, write_table
 from babelmill.labels.predictor import Predictor, Wanted
 from babelmill.tables import text
@@ -205,7 +205,7 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
 
 def test_no_batch_has_more_beams_than_tokens(labeller, tmp_path, monkeypatch):
     """Else a thousand likeliest codes would take as many times the memory."""
-    monkeypatch.setattr(prediction, "CPU_TOKENS", 12)
+    monkeypatch.setattr(predictor, "CPU_TOKENS", 12)
     (tmp_path / "in.csv").write_text("occ1\n")
     made, rows = Predictor(labeller, torch.device("cpu")), []
     asked = (Table(tmp_path / "in.csv"), prediction.TextColumns("occ1"), made, Wanted(top=6))
@@ -213,7 +213,7 @@ def test_no_batch_has_more_beams_than_tokens(labeller, tmp_path, monkeypatch):
         lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
     )
     pairs = [("", f"word{i}") for i in range(20, 25)]
-    assert len(prediction.Prediction(*asked).values(pairs, lambda share: None)["codes"]) == 5
+    assert len(prediction.Prediction(*asked).values(pairs)["codes"]) == 5
     assert rows == [2, 2, 1], "6 beams of each"
 
 
@@ -225,24 +225,24 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
     with pytest.raises(
         UserError, match="linear: the probability of a code is not a number: the weights of this model are dam"
     ):
-        made.predict([("", "word20")], made.tokens([("", "word20")]), Wanted(method="linear"))
+        list(made.found([("", "word20")], Wanted(method="linear")))
     text = SimpleNamespace(languages=[0], texts=lambda: iter([("", "word20")]))
     with pytest.raises(
         UserError, match="linear: the probability of a code is not a number: the weights of this model are dam"
     ):
-        evaluation.predict(made, text, ["linear"], lambda count: None)
+        evaluation.predict(made, text, "linear", lambda count: None)
 
 
 def test_memory_grows_with_different_texts_alone(labeller, tmp_path, monkeypatch):
     """But for four bytes a row."""
     monkeypatch.setattr(text, "BLOCK", 1 << 14)
-    predictor = Predictor(labeller, torch.device("cpu"))
+    made_once = Predictor(labeller, torch.device("cpu"))
     peaks = []
     for count in (2_000, 20_000):
         table(tmp_path / f"{count}.csv", count, 50)
         rows = Table(tmp_path / f"{count}.csv")
         tracemalloc.start()
-        made = prediction.Prediction(rows, prediction.TextColumns("occ1"), predictor, Wanted(method="linear"))
+        made = prediction.Prediction(rows, prediction.TextColumns("occ1"), made_once, Wanted(method="linear"))
         (tmp_path / f"{count}").mkdir()
         assert made.run(tmp_path / f"{count}")["rows"] == count
         write_table(tmp_path / f"{count}.out.csv", made.columns, made.rows())

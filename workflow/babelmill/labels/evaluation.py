@@ -33,11 +33,10 @@ from babelmill.labels import metrics
 from babelmill.labels.codes import Codes
 from babelmill.labels.corpus_codes import CodeReader
 from babelmill.labels.metrics import Predictions, indicator
-from babelmill.labels.predictor import Pair, Predictor, Wanted, batches
+from babelmill.labels.predictor import Pair, Predictor, Wanted
 from babelmill.tokens.documents import Documents
 
 WINDOW = 16_384  # texts that are sorted by length together, so that few positions are padding
-BATCH_TOKENS = 8_192  # positions per batch, which the decoder reads once per beam
 MISTAKES, EXAMPLES = 30, 3
 SHOWN = 20  # unknown codes that are listed at most
 METRICS = ("exact", "f1")
@@ -97,38 +96,26 @@ class LabelledText:
 
 
 def predict(
-    predictor: Predictor, text: LabelledText, methods: list[str], progress: Callable[[float], None]
-) -> tuple[dict[str, Predictions], int]:
-    """Return what a model predicts of all texts, by method, and how many texts were cut.
+    predictor: Predictor, text: LabelledText, method: str, progress: Callable[[int], None]
+) -> tuple[Predictions, int]:
+    """Return what a model predicts of all texts, and how many texts were cut.
 
     `progress` is called with the number of texts that have just been predicted. A UserError says that a probability is
     not a number.
     """
     count, top = len(text.languages), max(*metrics.TOPS, predictor.labels["blocks"])
     index = {code: number for number, code in enumerate(predictor.labels["codes"])}
-    codes: dict[str, list[list[int]]] = {method: [[] for _ in range(count)] for method in methods}
-    likeliest = {method: np.full((count, top), -1, np.int64) for method in methods}
-    chances = {method: np.zeros((count, top)) for method in methods}
-    done = cut = 0
-    stream = text.texts()
+    codes: list[list[int]] = [[] for _ in range(count)]
+    likeliest, chances = np.full((count, top), -1, np.int64), np.zeros((count, top))
+    stream, done, cut = text.texts(), 0, 0
     while window := list(islice(stream, WINDOW)):
-        tokens = predictor.tokens(window)
-        lengths = [min(len(ids), predictor.longest) for ids in tokens]
-        cut += sum(len(ids) > predictor.longest for ids in tokens)
-        for batch in batches(lengths, predictor.longest, BATCH_TOKENS):
-            given = [window[i] for i in batch], [tokens[i] for i in batch]
-            for method in methods:
-                for i, found in zip(batch, predictor.predict(*given, Wanted(top, method)), strict=True):
-                    codes[method][done + i] = list(dict.fromkeys(index[code] for code, _ in found.codes))
-                    for place, (code, chance) in enumerate(found.likeliest):
-                        likeliest[method][done + i, place] = index[code]
-                        chances[method][done + i, place] = chance
-            progress(len(batch))
+        for i, was_cut, found in predictor.found(window, Wanted(top, method), progress):
+            cut += was_cut
+            codes[done + i] = list(dict.fromkeys(index[code] for code, _ in found.codes))
+            for place, (code, chance) in enumerate(found.likeliest):
+                likeliest[done + i, place], chances[done + i, place] = index[code], chance
         done += len(window)
-    width = len(text.names)
-    return {
-        method: Predictions(indicator(codes[method], width), likeliest[method], chances[method]) for method in methods
-    }, cut
+    return Predictions(indicator(codes, len(text.names)), likeliest, chances), cut
 
 
 def always(frequent: list[int], text: LabelledText) -> Predictions:

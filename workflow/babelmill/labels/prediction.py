@@ -23,14 +23,13 @@ from babelmill.core.bars import Bar
 from babelmill.core.escape import csv_cell
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.core.formats import DELIMITERS
-from babelmill.labels.predictor import Pair, Predictor, Wanted, batches
+from babelmill.labels.predictor import Pair, Predictor, Wanted
 from babelmill.runtime.run_lock import Lock
 from babelmill.tables.rows import Asked, Table
 from babelmill.tokens.clean_text import Cleaning
 from babelmill.tokens.label_text import context_text
 
 PART = 4096  # different texts that are sorted by length, predicted and kept together
-CPU_TOKENS, GPU_TOKENS = 4096, 65536  # tokens per batch, including padding; also the largest number of beams
 NUMBER = "row"  # the column with the numbers of rows
 NO_TEXT, CUT, YES = "no text", "cut", "yes"  # values of the column `predicted`
 
@@ -114,14 +113,15 @@ class Prediction:
 
         def finish_part() -> None:
             nonlocal made, seconds
-            path, row, begun = part_of(folder, len(parts)), len(self._of_row), time.monotonic()
+            path, begun = part_of(folder, len(parts)), time.monotonic()
             if not path.is_file():
                 if parts and not made:
                     log.info("continuing after %s texts", f"{len(parts) * PART:,}")
-                found = self.values(new, lambda share: bar.show(row * share, f"{row:,} of {self._table.rows:,} rows"))
+                found = self.values(new)
                 with atomic_write(path, "wb") as file:
                     np.savez(file, cut=found["cut"], codes=found["codes"], chances=found["chances"])
                 made, seconds = made + len(new), seconds + time.monotonic() - begun
+            bar.show(len(self._of_row), f"{len(self._of_row):,} of {self._table.rows:,} rows")
             with np.load(path) as kept:
                 parts.append(dict(kept))
             new.clear()
@@ -153,31 +153,21 @@ class Prediction:
             return None
         return self._one_context if self._context is None else self._clean(context_text(row[self._context])), text
 
-    def values(self, pairs: Sequence[Pair], tick: Callable[[float], None]) -> dict[str, np.ndarray]:
+    def values(self, pairs: Sequence[Pair], tick: Callable[[int], None] = lambda texts: None) -> dict[str, np.ndarray]:
         """Return what is predicted for each text, in the order of the texts.
 
         `cut` [texts] bool: whether its end was not read; `codes` [texts, n] int32: the predicted codes and, after them,
-        the likeliest ones, as numbers, and -1 where there is none; `chances` [texts, n] float32. `tick` is called with
-        the share of the tokens that are done.
+        the likeliest ones, as numbers, and -1 where there is none; `chances` [texts, n] float32.
         """
-        predictor, wanted = self._predictor, self._wanted
         index = {code: number for number, code in enumerate(self._codes)}
-        tokens = predictor.tokens(pairs)
-        lengths = [len(ids) for ids in tokens]
-        most = CPU_TOKENS if predictor.device.type == "cpu" else GPU_TOKENS
-        beams = self._shown if wanted.method == "blocks" and predictor.labels["decoder_layers"] else 1
+        cut = np.zeros(len(pairs), bool)
         codes = np.full((len(pairs), self._blocks + self._shown), -1, np.int32)
         chances = np.zeros(codes.shape, np.float32)
-        read, total = 0, sum(lengths)
-        for batch in batches(lengths, predictor.longest, most, beams):
-            found = predictor.predict([pairs[i] for i in batch], [tokens[i] for i in batch], wanted)
-            for i, each in zip(batch, found, strict=True):
-                for first, given in ((0, each.codes[: self._blocks]), (self._blocks, each.likeliest[: self._shown])):
-                    for place, (code, chance) in enumerate(given, first):
-                        codes[i, place], chances[i, place] = index[code], chance
-            read += sum(lengths[i] for i in batch)
-            tick(read / max(1, total))
-        return {"cut": np.array(lengths, np.int64) > predictor.longest, "codes": codes, "chances": chances}
+        for i, cut[i], found in self._predictor.found(pairs, self._wanted, tick):
+            for first, given in ((0, found.codes[: self._blocks]), (self._blocks, found.likeliest[: self._shown])):
+                for place, (code, chance) in enumerate(given, first):
+                    codes[i, place], chances[i, place] = index[code], chance
+        return {"cut": cut, "codes": codes, "chances": chances}
 
     def rows(self) -> Iterator[list[str]]:
         """Yield the rows of the table, each followed by what was predicted, in the order of `columns`."""
