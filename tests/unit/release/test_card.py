@@ -361,10 +361,10 @@ def evaluation_of_labels(codes: list[str], methods: list[str], text: str, contex
     entries = [{"code": code, "name": code, "training": 3} for code in codes]
     method = LABEL_FIGURES | {
         "languages": {},
-        "calibration": {"expected_error": 0.1, "bins": []},
+        "calibration_error": 0.1,
         "digits": [],
         "threshold": None,
-        "mistakes": [{"true": entries[0], "predicted": None, "count": 1, "examples": [{"text": text}]}],
+        "mistakes": [{"true": entries[0], "predicted": None, "count": 1, "example": text}],
     }
     score = {"value": 0.5, "standard_error": 0.1, "right": 1, "of": 2, "predicted": 2}
     likeliest = [{"code": code, "chance": 0.5} for code in codes[:3]]

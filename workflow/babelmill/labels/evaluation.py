@@ -8,14 +8,14 @@ It has the same keys as for every model (`metrics`, `variants`, `languages`, `do
     codes               the codes that the model knows, the most frequent first: `code`, `name` (from the file
                         `metrics.codes`) and `training`, how many training texts have the code
     unknown_codes       true codes that the model does not know; they count as never predicted. How many `codes` there
-                        are, in how many `texts`, and the most frequent ones
+                        are, in how many `texts`
     example             a text with one code that the default weights predicted correctly: `text`, `context` if it has
                         one, and the `likeliest` codes, each a `code` with its `chance`; null if there is no such text
     cut                 how many texts are longer than the model reads
     baseline            the figures (`metrics.figures`) of always predicting the most frequent code; its `top_k` predict
                         the k most frequent codes
     figures             for each variant and method: `metrics.figures` over all texts, and `languages`, `digits`,
-                        `calibration`, `threshold` (only for `linear` with several codes per text) and `mistakes`
+                        `calibration_error`, `threshold` (only for `linear` with several codes per text) and `mistakes`
 """
 
 from collections.abc import Callable, Iterator
@@ -37,8 +37,7 @@ from babelmill.labels.predictor import Pair, Predictor, Wanted
 from babelmill.tokens.documents import Documents
 
 WINDOW = 16_384  # texts that are sorted by length together, so that few positions are padding
-MISTAKES, EXAMPLES = 30, 3
-SHOWN = 20  # unknown codes that are listed at most
+MISTAKES = 10
 METRICS = ("exact", "f1")
 
 Predicted = dict[str, dict[str, Predictions]]  # by variant and method
@@ -207,15 +206,8 @@ class Report:
 
     def _unknown(self) -> dict[str, Any]:
         """Return the entry `unknown_codes`, about the true codes that the model does not know."""
-        truth, known = self._text.truth, self._text.known
-        unknown = truth[:, known:]
-        counts = np.bincount(unknown.indices, minlength=len(self._text.names) - known)
-        order = np.argsort(-counts, kind="stable")[:SHOWN].tolist()
-        return {
-            "codes": int((counts > 0).sum()),
-            "texts": int((metrics.sizes(unknown) > 0).sum()),
-            "most_frequent": [{**self._code(known + i), "texts": int(counts[i])} for i in order if counts[i]],
-        }
+        unknown = self._text.truth[:, self._text.known :]
+        return {"codes": len(np.unique(unknown.indices)), "texts": int((metrics.sizes(unknown) > 0).sum())}
 
     def _figures(self, found: Predictions, method: str) -> dict[str, Any]:
         """Return all figures of a variant and a method."""
@@ -229,23 +221,18 @@ class Report:
                 if text.documents[language]["scored"]
             },
             "digits": metrics.digits(truth, found, self._spelt) if self._spelt.shape[1] else [],
-            "calibration": metrics.calibration(truth, found),
+            "calibration_error": metrics.calibration_error(truth, found),
             "threshold": metrics.threshold(truth, found, self._about["blocks"]) if several else None,
             "mistakes": self._mistakes(found),
         }
 
     def _mistakes(self, found: Predictions) -> list[dict[str, Any]]:
-        """Return the most frequent mistakes, with the names of their codes and some texts as examples."""
-        made = metrics.mistakes(self._text.truth, found, MISTAKES, EXAMPLES)
-        wanted = {number for mistake in made for number in mistake["texts"]}
-        shown = {i: pair for i, pair in enumerate(self._text.texts()) if i in wanted} if wanted else {}
+        """Return the most frequent mistakes, with the names of their codes and a text as example."""
+        made = metrics.mistakes(self._text.truth, found, MISTAKES)
+        texts = {mistake["text"] for mistake in made}
+        shown = {i: text for i, (_, text) in enumerate(self._text.texts()) if i in texts} if texts else {}
         return [
-            {
-                **{side: self._code(made_of[side]) if made_of[side] >= 0 else None for side in ("true", "predicted")},
-                "count": made_of["count"],
-                "examples": [
-                    {"text": shown[i][1], **({"context": shown[i][0]} if shown[i][0] else {})} for i in made_of["texts"]
-                ],
-            }
-            for made_of in made
+            {side: self._code(each[side]) if each[side] >= 0 else None for side in ("true", "predicted")}
+            | {"count": each["count"], "example": shown[each["text"]]}
+            for each in made
         ]
