@@ -160,11 +160,6 @@ def test_bad_tasks_are_one_line(words):
 
     refused({"text": "{form}"}, "tasks.mine.text = '{form}', tasks.mine.kind = 'tagging': null with this kind")
     refused({"metric": "f1"}, "tasks.mine.metric = 'f1', tasks.mine.kind = 'tagging': accuracy, span_f1")
-    refused({"kind": "classification"}, "train.conllu", "tagging: these files have words with labels")
     refused({"test": ["nine.conllu"]}, "tasks.mine: task file nine.conllu: no such file")
-    (words.path / "test.conllu").write_text("# text = a\n\n")
-    refused({}, "test.conllu: tasks.mine: these files have no sentence")
     (words.path / "test.conllu").write_text("1\tfox\t_\tNOUN\n")
     refused({}, "test.conllu: line 1 has 4 columns and not the 10 of CoNLL-U")
-    write_conllu(words.path / "test.conllu", [[("fox", "PLANT")]])
-    refused({}, "mine, eng: the test words have labels that no training word has: PLANT; the classes are ADJ, DET")
