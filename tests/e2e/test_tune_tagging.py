@@ -71,7 +71,10 @@ def test_parts_of_speech(words):
     shown = manifest.read(words.path / "results/of/eng/task/mine.eng")["figures"]["summary"]
     assert shown == "96 sentences to learn from, 40 to test, 4 classes"
     card = (words.path / "converted/eng/README.md").read_text()
-    assert "| mine | English | sound" in card and f"100.0 (100.0 to 100.0), 1 seed, n = {len(expected)} |" in card
+    assert (
+        "| mine | English | sound" in card
+        and f"100.0 (100.0 to 100.0), most frequent class 25.3, 1 seed of 150 steps, n = {len(expected)} |" in card
+    )
     assert "type: token-classification" in card
     assert "accuracy, sound" in (words.path / "reports/eng.html").read_text()
     tag = pipeline("token-classification", str(folder / "model/eng"), trust_remote_code=True)
