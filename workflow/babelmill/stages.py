@@ -261,6 +261,7 @@ class TaskStage(Stage):
     """Read the rows of a task in a language."""
 
     stage = "task"
+    version = 2
     of = "language"
     several = True
 
@@ -577,6 +578,7 @@ class TuneStage(Stage):
     """Fine-tune the exported model for a task, with one seed."""
 
     stage = "tune"
+    version = 2
     several = True
 
     task: str = ""

@@ -8,8 +8,8 @@ from typing import Any
 
 from babelmill.core import manifest
 from babelmill.core.files import write_json
+from babelmill.evaluation.statistics import wilson
 from babelmill.graph import Graph, Result
-from babelmill.suites.results import wilson
 from helpers.stages import any_settings
 
 PHENOMENA = ("anaphor_agreement", "argument_structure", "binding", "control_raising", "ellipsis", "islands<b>")

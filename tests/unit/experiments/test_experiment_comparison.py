@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from babelmill.experiments.comparison import Column, Line, best, effects, mean_of
+from babelmill.evaluation.statistics import over_seeds
+from babelmill.experiments.comparison import Column, Line, best, effects
 
 BITS = Column("", "causal", "bits per byte")
 SHARE = Column("blimp", "causal", "share")
@@ -13,8 +14,8 @@ REFERENCE, OTHER, THIRD = (Line("eng", "eng", cell) for cell in ("lamb", "adamw"
 
 def test_the_interval_of_a_mean_is_that_of_the_t_distribution():
     """Of 1, 2, 3: the quantile of t with 2 degrees of freedom is 4.3027, the standard error 1 / sqrt(3)."""
-    assert mean_of([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.302653 / 3**0.5))
-    assert mean_of([5.0]) == (5.0, None)
+    assert over_seeds([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.302653 / 3**0.5))
+    assert over_seeds([5.0]) == (5.0, None)
 
 
 def test_a_difference_is_paired_by_seed():

@@ -34,6 +34,7 @@ from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.words import aligned
 from babelmill.evaluation.metrics import BITS, DOCUMENTS, SHARE, metrics_of
+from babelmill.evaluation.statistics import holm, mcnemar, of_points, over_documents
 from babelmill.evaluation.suite_scores import most_pairs, weighting
 from babelmill.graph import changed_values
 from babelmill.reporting.results import ModelResults, different_precisions, find
@@ -41,9 +42,7 @@ from babelmill.reporting.table import ALL, TUNED, ScoreRow, of_suite, rows_of, s
 from babelmill.stages import LABEL, STAGES
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
 from babelmill.suites.results import by, mean_of_groups, mean_of_phenomena, paradigm_weights, share_of
-from babelmill.suites.statistics import bootstrap, holm, mcnemar, over_documents
-from babelmill.tasks import comparing
-from babelmill.tasks.metrics import counts_of_words
+from babelmill.tasks.metrics import compared, compared_words, counts_of_words
 
 SURE = 0.05
 NAME = 16  # characters of a name in the head of a table
@@ -139,7 +138,7 @@ def validation_text(models: list[ModelResults], names: list[str]) -> list[str]:
             ends, unit = (None, None), metric.unit
             if documents[0] and documents[1]:
                 columns = f"{models[0].default}_{name}", f"{models[1].default}_{name}"
-                ends = over_documents((documents[0], documents[1]), columns)[1:]
+                ends = over_documents((documents[0], documents[1]), columns)[1:3]
             what = f"{name} (upper bound)" if metric.bound else name
             n, pair = found[0].get("documents", {}).get("scored", 0), [each[name]["value"] for each in scores]
             tests.append(Tested(what, n, (pair[0], pair[1]), ends))
@@ -225,15 +224,11 @@ def on_items(kind: OfSentences, about: dict[str, Any], rows: list[pa.Table], met
             weights, scores = {}, [mean_of_groups(by(mine_of, each).values()) for each in (first, second)]
         else:
             weights, scores = sizes, [share_of(each, mine_of, sizes) for each in (first, second)]
-        ends = bootstrap(
-            first[None],
-            second[None],
-            None if weights is None else strata,
-            [weights[name] for name in groups] if weights else [],
-        )
+        shares = [weights[name] for name in groups] if weights else []
+        found = of_points(points[:, mine], None if weights is None else strata, shares)
         test, pair = mcnemar(first, second), (scores[0]["score"], scores[1]["score"])
         how = f"McNemar, {test.first:,} : {test.second:,}" + (f", {test.half:,} ties" if test.half else "")
-        return Tested(what, int(mine.sum()), pair, (ends[0], ends[1]), test.p, how)
+        return Tested(what, int(mine.sum()), pair, found[1:3], test.p, how)
 
     whole = f"all that both scored, of {len(every):,}" if not common.all() else ALL
     yield tested(whole, np.ones(points.shape[1], bool), about["headline"]["of"])
@@ -266,16 +261,17 @@ def on_tasks(tasks: Iterable[str], models: list[ModelResults], names: list[str])
         for code in codes:
             metric, classes = first.scores["metric"], first.scores["languages"][code]["classes"]
             if "sentence" in first.rows:
-                counted = [[np.array([counts(run, code) for run in side])] for side in sides]
-                found = comparing.difference_of_words(counted)
+                told = [np.array([counts(run, code) for run in side]) for side in sides]
+                found, test = compared_words((told[0], told[1])), None
             else:
-                told = [[np.array([numbers(run, code, "prediction") for run in side])] for side in sides]
-                found = comparing.difference(metric, numbers(first, code, "label"), told, len(classes))
+                told = [np.array([numbers(run, code, "prediction") for run in side]) for side in sides]
+                found, test = compared(metric, numbers(first, code, "label"), (told[0], told[1]), len(classes))
+            means = [float(np.mean([run.scores["languages"][code]["score"] for run in side])) for side in sides]
             what = ", ".join([task, *([code] if len(codes) > 1 else []), first.scores["protocol"], metric])
-            how = f"McNemar, {found.test.first:,} : {found.test.second:,}" if found.test else "bootstrap"
+            how = f"McNemar, {test.first:,} : {test.second:,}" if test else "bootstrap"
             how += "" if len(others) == 1 else f", {len(sides[0])} : {len(sides[1])} seeds"
             n = first.scores["languages"][code]["n"]
-            tests.append(Tested(what, n, found.scores, (found.low, found.high), found.p, how))
+            tests.append(Tested(what, n, (means[0], means[1]), found[1:3], found.p, how))
     for model in models:
         rows = [row for row in rows_of(model) if row.method == TUNED and row.suite in tasks]
         remarks += [f"  {model.name}, {row.suite}: {row.remark}" for row in rows if ";" in row.remark]

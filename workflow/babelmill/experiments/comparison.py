@@ -6,13 +6,12 @@ all seeds give a t test (Student, 1908) and its interval. All tests of an experi
 """
 
 import statistics
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from scipy import stats
 
+from babelmill.evaluation.statistics import holm, over_seeds
 from babelmill.reporting.table import less_is_better
-from babelmill.suites.statistics import holm
 
 LEVEL = 0.05
 ROUNDING = 1e-9  # differences of scores that are equal differ by less, relative to the scores
@@ -57,14 +56,6 @@ class Line(NamedTuple):
 Scores = dict[Line, dict[Column, dict[int, float]]]  # by seed
 
 
-def mean_of(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean over seeds, and half of its 95 % interval by the t distribution; None for a single seed."""
-    mean, count = statistics.fmean(values), len(values)
-    if count < 2:
-        return mean, None
-    return mean, float(stats.t.ppf(1 - LEVEL / 2, count - 1)) * statistics.stdev(values) / count**0.5
-
-
 def effects(scores: Scores, reference: str | None) -> dict[tuple[Line, Column], Effect]:
     """Return the differences of all cells from the reference cell, for the same base, language and score."""
     found: dict[tuple[Line, Column], Effect] = {}
@@ -74,7 +65,7 @@ def effects(scores: Scores, reference: str | None) -> dict[tuple[Line, Column], 
             theirs = of_reference.get(column, {})
             differences = [values[seed] - theirs[seed] for seed in values if seed in theirs]
             if differences:
-                (mean, half), size = mean_of(differences), max(map(abs, [*values.values(), *theirs.values()]))
+                (mean, half), size = over_seeds(differences), max(map(abs, [*values.values(), *theirs.values()]))
                 test: Any = stats.ttest_1samp(differences, 0) if half and half > ROUNDING * size else None
                 p = float(test.pvalue) if test else None if half is None else 1.0
                 found[line, column] = Effect(mean, half, p)

@@ -6,7 +6,8 @@ from typing import Any
 from markupsafe import Markup
 
 from babelmill.evaluation.metrics import SHARE
-from babelmill.experiments.comparison import Column, mean_of
+from babelmill.evaluation.statistics import over_seeds
+from babelmill.experiments.comparison import Column
 from babelmill.experiments.tables import Comparison, with_half
 from babelmill.reporting.figures import Strips
 from babelmill.reporting.page import Cell, Section, Table, lines, page
@@ -23,7 +24,7 @@ def experiment_page(asked: dict[str, Any], models: list[ModelResults], found: Co
 def of_score(found: Comparison, column: Column) -> Table:
     """Return the table of a score: the mean of each cell, with its seeds, and its difference from the reference."""
     seeds = {line: [*found.scores[line][column].values()] for line in found.names if column in found.scores[line]}
-    means = {line: mean_of(values) for line, values in seeds.items()}
+    means = {line: over_seeds(values) for line, values in seeds.items()}
     least, most = (0, 1) if column.unit == SHARE else (-math.inf, math.inf)
     ends = {
         line: (max(least, mean - (half or 0)), min(most, mean + (half or 0))) for line, (mean, half) in means.items()

@@ -10,7 +10,8 @@ import pandas as pd
 
 from babelmill.config.experiments import text_of
 from babelmill.core import escape
-from babelmill.experiments.comparison import LEVEL, Column, Effect, Line, Scores, best, effects, mean_of
+from babelmill.evaluation.statistics import over_seeds
+from babelmill.experiments.comparison import LEVEL, Column, Effect, Line, Scores, best, effects
 from babelmill.reporting.results import ModelResults, different_precisions
 from babelmill.reporting.table import ALL, TUNED, Frame, frame_of, less_is_better, shown, unit_text
 
@@ -131,7 +132,7 @@ def means(found: Comparison, safe: Callable[[str], str], bold: str) -> Frame:
 
     def text(line: Line, column: Column) -> str:
         values = [*found.scores[line].get(column, {}).values()]
-        mean = safe(with_half(*mean_of(values), column.unit) if values else "–")
+        mean = safe(with_half(*over_seeds(values), column.unit) if values else "–")
         return bold.format(mean) if (line, column) in found.best else mean
 
     return grid(found, safe, text)

@@ -11,10 +11,10 @@ import pandas as pd
 from babelmill.core.escape import csv_cell
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import BITS, SHARE, metrics_of
+from babelmill.evaluation.statistics import Z
 from babelmill.evaluation.suite_scores import chance, headline_method, measure_of, sample_of
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.reporting.results import ModelResults
-from babelmill.suites.results import Z
 
 Frame = Any  # a pandas.DataFrame; no type checker can follow the annotations of pandas
 ALL = "all"  # in place of the phenomenon and the paradigm, in a row with a suite's score
@@ -107,7 +107,7 @@ def rows_of(model: ModelResults) -> Iterator[ScoreRow]:
     for each in summarize(model.tuned.values()):
         where = model.name, each.language, each.task, TUNED, ALL, ALL
         remark = "; ".join(filter(None, [plural(each.seeds, "seed"), each.remarks]))
-        yield ScoreRow(*where, each.mean, SHARE, each.rows, *each.interval, True, remark=remark)
+        yield ScoreRow(*where, each.mean, SHARE, each.rows, *each.interval, True, each.simple, remark)
 
 
 def of_suite(model: str, suite: str, scores: dict[str, Any]) -> Iterator[ScoreRow]:
