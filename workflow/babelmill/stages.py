@@ -619,6 +619,7 @@ class ConvertStage(NamedStage):
 
     stage = "convert"
     named = "converted/{model}"
+    version = 2
 
     card: schema.Card
     language_table: dict[str, dict[str, str]]  # {code: {"name", "tag", "script"}} of the model's languages
