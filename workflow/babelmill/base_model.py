@@ -158,8 +158,6 @@ def run(job: Job[BaseModelStage]) -> None:
     origin = f"{figures['repository']} at {figures['commit'][:8]}" if "commit" in figures else figures["folder"]
     figures["summary"] = f"{origin}, {short(figures['parameters'])} parameters"
     log.info("%s, %s", figures["summary"], model.architecture)
-    if kind == "llada":
-        figures["renamed"] = "EuroBERT"
 
     def load(name: str) -> torch.Tensor:
         tensor = heads[name] if name in heads else weights.load(model.names[name])

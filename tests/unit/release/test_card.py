@@ -13,7 +13,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.convert import MERGED
 from babelmill.evaluation.metrics import described
 from babelmill.labels.card import LabelsCard
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card
@@ -212,13 +211,6 @@ def test_instructions_that_raw_text_may_undo():
     assert warning not in render(card(begun_with=base | {"instructed": False}, corpora={"eng": CORPUS}))
     prompts = corpus({"prompt_column": "question"})
     assert warning not in render(card(begun_with=base, corpora={"eng": prompts}))
-
-
-def test_a_folder_of_adapters_alone():
-    """It has no merged weights; the stored card has nothing to type that needs them."""
-    names = ["model.safetensors", "model.ema.safetensors", "model.safetensors.index.main.json", "config.json"]
-    names += ["adapter/adapter_model.safetensors", "tokenizer.json"]
-    assert [name for name in names if not MERGED.fullmatch(name)] == names[3:]
 
 
 def test_a_tokenizer_that_loses_text_is_said_to():

@@ -219,8 +219,7 @@ def write_folder(kind: str, folder: Path, vocabulary: Vocabulary = VOCABULARY) -
     for name, weights in (("model", made.weights()), ("ema", network(kind).weights())):
         write_tensors(model / f"{name}.safetensors", weights, {"format": "pt"})
     write_json(model / "config.json", made.config)
-    choices = {"variants": ["main", "ema"], "default_variant": "main", "logits_alignment": "mlm", "include_raw": False}
-    choices |= {"adapter": "none"}
+    choices = {"variants": ["main", "ema"], "default_variant": "main", "logits_alignment": "mlm"}
     out.mkdir()
     TransformersFolder().write(out, ExportInputs(model, folder, []), Export.model_validate(choices))
     return out

@@ -274,7 +274,7 @@ def convert(found: FoundModel, scratch: Path, out: Path) -> None:
     inputs = write_stage_folders(found, scratch)
     variants = list(found.weights)
     known: dict[str, Any] = {"settings": {"model": found.shape}} | found.known
-    neutral = {"logits_alignment": "mlm", "adapter": "none", "include_raw": False}
+    neutral = {"logits_alignment": "mlm"}
     wanted = Export.model_validate({"variants": variants, "default_variant": found.default or variants[-1], **neutral})
     with atomic_folder(out) as folder:
         log.info("building %s", out)
