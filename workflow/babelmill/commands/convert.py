@@ -24,15 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", metavar="SOURCE", type=os.path.expanduser, help="a repository on the Hub, a folder, or a checkpoint")
     add("--out", required=True, type=Path, help="the folder to make; it must not exist")
-    add_reading_arguments(parser)
-
-
-def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say how to read a model, of this command and of `rehost`."""
-    add = parser.add_argument
     target = "masked positions predict the next token (GPT-BERT) or the same one (BabyBabelLM's code); default: tested"
     add("--masked-target", choices=["next", "same"], help=target)
-    tokenizer = "take this repository's tokenizer, or this file; {language} stands for the language"
+    tokenizer = "take this repository's tokenizer, or this file (default: the one beside the weights)"
     add("--tokenizer", metavar="ID_OR_PATH", type=os.path.expanduser, help=tokenizer)
     add("--config", type=Path, metavar="FILE", help="read the shape from this JSON file, if there is no config.json")
 

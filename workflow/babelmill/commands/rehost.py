@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from huggingface_hub import constants
 
 from babelmill import __version__
-from babelmill.commands.convert import add_reading_arguments
 from babelmill.core import manifest
 from babelmill.core.files import UserError, trouble
 from babelmill.hub.client import out_of_reach
@@ -36,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", metavar="SOURCE", help="owner/prefix, or a folder of checkpoints, such as ./model_checkpoints")
     add("--push", action="store_true", help="write to the Hub; without this option, the Hub is not changed")
+    target = "masked positions predict the next token (GPT-BERT) or the same one (BabyBabelLM's code); default: tested"
+    add("--masked-target", choices=["next", "same"], help=target)
+    tokenizer = "take this repository's tokenizer, or this file; {language} stands for the language"
+    add("--tokenizer", metavar="ID_OR_PATH", help=tokenizer)
+    add("--config", type=Path, metavar="FILE", help="read the shape from this JSON file, if there is no config.json")
     add("--checkpoint-glob", metavar="GLOB", help="read the weights from these files, such as 'mono_*_small_1_2*.bin'")
     names = r"read their names by this expression: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'"
     add("--checkpoint-regex", metavar="REGEX", help=names)
@@ -44,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--repo-template", default="{owner}/{name}", metavar="OWNER/NAME", help=template)
     add("--out", type=Path, default=Path("rehosted"), metavar="FOLDER", help="write models here (default: %(default)s)")
-    add_reading_arguments(parser)
 
 
 def check(args: argparse.Namespace) -> None:
