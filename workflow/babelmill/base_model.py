@@ -119,6 +119,7 @@ def run(job: Job[BaseModelStage]) -> None:
     model = read_model(kind, config, weights, settings.auto_class, where)
     check_shape(settings.shape, model.shape, where)
     shapes = dict(sorted(model.weights.shapes.items())) | heads
+    content = local_sources.hashes(model_files(local)) if local else {}
     figures = files.figures | {
         "architecture": model.architecture,
         "license": licence_of(files.path("README.md")),
@@ -130,7 +131,7 @@ def run(job: Job[BaseModelStage]) -> None:
 
     def load(name: str) -> torch.Tensor:
         tensor = heads[name] if name in heads else model.weights.load(name)
-        if not all_numbers(tensor):
+        if tensor.is_floating_point() and not tensor.isfinite().all():
             raise UserError(f"{where}: {name} holds values that are not numbers (NaN or infinite); use other weights")
         return tensor
 
@@ -148,26 +149,10 @@ def run(job: Job[BaseModelStage]) -> None:
             names.append(CODES_OF_SOURCE)
         settings_of = tokenizer.get("tokenizer_config.json")
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
-        figures["sources"] = hashed(local) if local else []
+        figures["sources"] = [{"path": path, "sha256": digest} for path, digest in content.items()]
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
     if not local:
         revisions.record(MODEL.repo_type, **files.figures)
-
-
-def all_numbers(tensor: torch.Tensor) -> bool:
-    """Return whether all values of a tensor are finite. (A part at a time: the library needs memory for a copy.)"""
-    if not tensor.is_floating_point():
-        return True
-    parts = tensor.reshape(-1).split(1 << 20)
-    if tensor.element_size() == 1:  # the library cannot tell of numbers of 8 bits
-        parts = (part.float() for part in parts)
-    return all(bool(part.isfinite().all()) for part in parts)
-
-
-def hashed(local: str) -> list[dict[str, str]]:
-    """Return the path and sha256 of each file of a local model."""
-    content = local_sources.hashes(model_files(local))
-    return [{"path": path, "sha256": digest} for path, digest in content.items()]
 
 
 if __name__ == "__main__":

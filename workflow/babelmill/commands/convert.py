@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     try:
         (model,) = rehosting.models_in(args.source, args.config).values()
     except rehosting.Skipped as why:
-        raise UserError(f"{args.source}: {why}; there is nothing to convert") from None
+        raise UserError(f"{args.source}: {why}") from None
     tokenizer = rehosting.tokenizer_of(model, args.tokenizer)
     name = re.sub(r"[^\w.-]+", "-", args.out.name)  # as a repository on the Hub
     old_models.convert(model, tokenizer, args.masked_target, args.out, name, {})

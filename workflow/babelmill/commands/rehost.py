@@ -16,12 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from huggingface_hub import constants
-
 from babelmill import __version__
 from babelmill.core import manifest
 from babelmill.core.files import UserError, trouble
-from babelmill.hub.client import out_of_reach
 from babelmill.hub.credentials import hub_token
 
 if TYPE_CHECKING:
@@ -65,10 +62,6 @@ def check(args: argparse.Namespace) -> None:
         raise UserError(f"--repo-template {args.repo_template}: {{{min(others)}}} is not one of {allowed}")
 
 
-class OutOfReach(UserError):
-    """Says that the Hub does not answer, so that all further requests would fail, too."""
-
-
 class ModelLines:
     """Prints one line per model."""
 
@@ -80,14 +73,9 @@ class ModelLines:
 
     @contextlib.contextmanager
     def of(self, label: str, where: str = "") -> Iterator[None]:
-        """Print an error of the `with` block as the model's line, without the prefix `where`, which repeats the label.
-
-        If the Hub does not answer, raise OutOfReach, after this block or one inside it has printed the line.
-        """
+        """Print an error of the `with` block as the model's line, without `where`, which repeats the label."""
         try:
             yield
-        except OutOfReach:
-            raise
         except Exception as error:  # an error of one model must not stop the others
             self.failed += 1
             problem = (
@@ -96,9 +84,6 @@ class ModelLines:
             if not problem:
                 log.exception("%s", label)
             self.say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")
-            if out_of_reach(error.__cause__):
-                text = f"{constants.ENDPOINT} does not answer, and the models after {label} are not done yet"
-                raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
 
 
 def run(args: argparse.Namespace) -> int:

@@ -31,7 +31,6 @@ ForeignKind = Literal["gpt_bert", "norbert4", "llada", "transformers"]
 OURS = ("babelmill_gpt_bert", "babelmill_norbert4")  # the model types of those that we export
 ONE_FILE = ("model.safetensors", "pytorch_model.bin")
 LAST = "last.bin"  # OccCANINE's last weights; the files of earlier steps are in the same folder
-PART = re.compile(r"-\d+-of-\d+\.(safetensors|bin)$")
 NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|scaler)\b|_state_dict\.bin$")
 NAMED_BY = "model.safetensors or pytorch_model.bin"
 
@@ -152,8 +151,6 @@ def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> li
     found = [name for name in names if name.endswith((".safetensors", ".bin")) and not NO_WEIGHTS.search(name)]
     if any(name.startswith("adapter_model.") for name in found):
         raise UserError(f"{where}: {ONLY_AN_ADAPTER}")
-    if parts := [name for name in found if PART.search(name)]:
-        raise UserError(f"{where}: the download is not complete: it has {parts[0]}, but no index (*.index.json)")
     averages = [name for name in found if name.endswith("_ema.bin")]  # names that the published GPT-BERT code gives
     found = averages if len(averages) == 1 else found
     found = [LAST] if LAST in found else found

@@ -81,11 +81,8 @@ def models_in(
         if not (values.keys() >= KEYS.keys() or GPT_BERT.search(model_type)):
             raise Skipped(f"not a GPT-BERT (model_type {model_type})")
     found = checkpoints(files.names, glob, pattern)
-    if path is None and (found or Path(source).is_file()):
-        names = escape.some(next(iter(found.values())).names if found else [source])
-        raise UserError(f"no config.json beside {names}; name the file with --config")
     if path is None:
-        raise Skipped("not a GPT-BERT (it has no config.json)")
+        raise Skipped("it has no config.json; name the file with the model's shape with --config")
     if Path(source).is_file():
         found = {None: WeightFiles([], dict(zip(("main", "ema"), [[name] for name in files.names], strict=False)))}
     own = language_of(Path(source).name, read_table(TABLE))
