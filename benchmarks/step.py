@@ -58,7 +58,7 @@ def engine(
     from babelmill.config.model_size import size_of
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
-    from babelmill.runtime.progress import peak_flops, peak_memory
+    from babelmill.runtime.watching import peak_flops, peak_memory
     from babelmill.training.arithmetic import set_gpu_options
     from babelmill.training.kernels.compilation import Graphs
 

@@ -36,9 +36,9 @@ def settings_of_training(workspace: Workspace) -> str:
 
 def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start):
     """One model is made from text to folder; of the others, one cannot have a tokenizer and one, whose shards are there,
-    is cancelled while it trains.
+    is cancelled while it trains, in each of its two jobs.
 
-    What failed is tried again with more time and memory; what was cancelled is not.
+    What failed is tried again with more time and memory, and what was cancelled goes on.
     """
     for made in [*(workspace.path / "results").glob("*/eng-*"), workspace.path / "converted"]:
         shutil.rmtree(made)
@@ -59,6 +59,10 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
     job = cancelled.job.number
     assert re.search(rf"train +running +[\d,]+/1,000,000 .* 1 +{job} on n\d$", status)
     cluster.ask("scancel", job)
+    cancelled.wait("another job", lambda: cancelled.job and cancelled.job.number != job and cancelled.went_on)
+    left = cancelled.step
+    cancelled.wait("training", lambda: cancelled.step > left)
+    cluster.ask("scancel", cancelled.job.number)
     assert run.finish() == 1
 
     def name(model: str, stage: str) -> str:
@@ -71,11 +75,8 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
         r"(.*\n){1,3}.*vocab_size = 100000",
         summary,
     )
-    assert re.search(
-        rf"train {cancelled.name} \(deu\): 2 attempts\n +logs/train/{cancelled.name}.log:\n.*training is not"
-        rf" tried again: its job {job} was cancelled; run the workflow again to continue after step [1-9]",
-        summary,
-    )
+    assert f"train {cancelled.name} (deu): 2 attempts" in summary
+    assert cancelled.printed.count("received SIGTERM: finishing step") == 2
     assert (workspace.path / "converted/eng/manifest.json").is_file()
     assert "2 x cpu" in run.training("eng").printed
     assert "No such file" not in summary

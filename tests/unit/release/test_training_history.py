@@ -10,7 +10,7 @@ from PIL import Image
 from babelmill.core.files import read_json
 from babelmill.release.card import training_history
 from babelmill.release.card.training_history import history, read_record, training_curves
-from babelmill.runtime.followers import History
+from babelmill.runtime.watching import History
 
 KINDS = ("masked", "causal")
 

@@ -23,11 +23,11 @@ from babelmill.core import bars
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import slurm
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
-from babelmill.runtime.progress import Progress
 from babelmill.runtime.record import Record
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.slurm import Stop, seconds_left
+from babelmill.runtime.watching import Progress
 from babelmill.training.networks.loss import summarize
 from babelmill.training.plan.objectives import objective_of
 from helpers.training.training_data import section
@@ -363,7 +363,7 @@ def test_a_bar_on_a_terminal():
     """One line that is drawn over; messages have their own."""
     code = (
         "import logging; from babelmill.core.stage_entry import configure_logging\n"
-        "from babelmill.runtime.progress import Progress\n"
+        "from babelmill.runtime.watching import Progress\n"
         "configure_logging(None)\n"
         "progress = Progress(0, 2, 200)\n"
         "for step in (1, 2):\n"
@@ -394,7 +394,7 @@ KEY = "0" * 40
 MIRROR = """
 import json, pathlib, sys, time
 from babelmill.core.stage_entry import configure_logging
-from babelmill.runtime import followers
+from babelmill.runtime import watching
 configure_logging(None)
 folder, followers.PATIENCE, followers.END = pathlib.Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 with followers.mirror("eng", folder), open(folder / "metrics.jsonl", "a") as file:

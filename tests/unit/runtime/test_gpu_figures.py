@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from babelmill.runtime.processes import Processes
-from babelmill.runtime.progress import GpuFigures, gpus_of
+from babelmill.runtime.watching import GpuFigures, gpus_of
 from helpers.programs.prepared import run_python
 from helpers.training.nvml import FIGURES, UUIDS
 
@@ -38,7 +38,7 @@ def test_where_there_is_no_driver(driver):
     """None of its GPUs, and in a process without the library; on a CPU nobody asks."""
     unknown = GpuFigures(["cccccccc-0000-0000-0000-000000000000"])
     code = (
-        "from babelmill.runtime.progress import GpuFigures\n"
+        "from babelmill.runtime.watching import GpuFigures\n"
         f"gpus = GpuFigures({UUIDS})\n"
         "print(gpus.joules(), gpus.figures)"
     )

@@ -9,8 +9,8 @@ import pytest
 
 from babelmill import __version__
 from babelmill.core.files import read_json
-from babelmill.runtime.progress import processors
 from babelmill.runtime.record import begin_attempt, ran_with
+from babelmill.runtime.watching import processors
 from helpers import ROOT
 
 ONE = {"processors": "AMD EPYC, 2 threads", "code": "babelmill 1.0.0 at 0123456789ab"}

@@ -8,10 +8,10 @@ import pytest
 
 from babelmill.commands.progress import model_status
 from babelmill.runtime import slurm
-from babelmill.runtime.progress import GpuFigures
 from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
+from babelmill.runtime.watching import GpuFigures
 from babelmill.training import loop as loop_module
 from babelmill.training.loop import Loop, Window
 from helpers.training.nvml import FIGURES, UUIDS

@@ -88,22 +88,14 @@ def begin_attempt(
             with which the run began.
 
     Raises:
-        UserError: the two attempts before this one made no progress, or the attempt before was a SLURM job that was
-            cancelled. (A user who cancels a job does not want it to start again.)
+        UserError: the two attempts before this one made no progress.
     """
     record, job = path / ATTEMPT, slurm.job_id()
     last = read_json(record) if record.exists() else {}
     before = last if attempt > 1 and last else None
     fruitless = 0
-    if before is not None:
-        earlier = before["job"]
-        if before["attempt"] == attempt - 1 and earlier not in (None, job) and slurm.was_cancelled(earlier):
-            raise UserError(
-                f"training is not tried again: its job {earlier} was cancelled; run the workflow again to continue"
-                f" after step {done}"
-            )
-        if before["began_after_step"] == done:
-            fruitless = before["fruitless"] + (job is None or earlier != job)
+    if before is not None and before["began_after_step"] == done:
+        fruitless = before["fruitless"] + (job is None or before["job"] != job)
     if fruitless > 1:
         raise UserError(
             f"training failed in two attempts without progress after step {done}, so it is not tried again;"

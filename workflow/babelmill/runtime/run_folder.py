@@ -27,10 +27,9 @@ from babelmill.core.files import UserError, read_json, write_json
 from babelmill.runtime import checkout
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.copies import Copies
-from babelmill.runtime.followers import History, mirror
-from babelmill.runtime.progress import processors
 from babelmill.runtime.record import Record, begin_attempt, keep_log, say_edited
 from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.watching import History, mirror, processors
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +122,8 @@ class RunFolder:
         elif self._tracking == "wandb":
             self._opened.enter_context(mirror(model, self.path))
         if self._copies:
-            self._copies.start()
+            log.info("checkpoints are also kept in %s", self._elsewhere)
+            self._copies.update()
             self._opened.callback(self._copies.close)
             self.checkpoints.after_saving = self._copies.update
         return Done(done, self.record.validated, precision)

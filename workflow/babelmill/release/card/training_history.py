@@ -1,7 +1,7 @@
 """Make the history of a training run from only its record `metrics.jsonl`: lists of losses, and a picture of them.
 
 `convert` puts both files into the folder of the model. A running training calls `update` at each validation, in a
-thread (`runtime/followers.py`).
+thread (`runtime/watching.py`).
 
 The keys of `training_history.json` (losses are cross-entropies in nats per target, or null if they are not known):
     unit, kinds         the unit of the losses; the kinds of rows, such as `masked` and `causal`
