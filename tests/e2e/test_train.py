@@ -342,7 +342,7 @@ def test_a_second_trainer_is_kept_out(data, finished):
 def test_an_allocation_about_to_end_leaves_a_checkpoint(data, tmp_path):
     squeue = tmp_path / "bin/squeue"
     squeue.parent.mkdir()
-    squeue.write_text("#!/bin/sh\necho 0:25\n")
+    squeue.write_text("#!/bin/sh\ndate -d '+25 seconds' +%FT%T\n")
     squeue.chmod(0o755)
     environment = {"SLURM_JOB_ID": "7", OWN_STEP: "1", "PATH": f"{squeue.parent}:{os.environ['PATH']}"}
     output = data.train(environment=environment, code=75)

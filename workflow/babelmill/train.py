@@ -35,8 +35,7 @@ from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, in_words, was_launched
-from babelmill.runtime.record import SPLITS, energy_kwh, identity, modules_of, ran_with
-from babelmill.runtime.run_folder import RunFolder
+from babelmill.runtime.run_folder import SPLITS, RunFolder, attempts_of, energy_kwh, identity, modules_of
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.runtime.watching import device_name
 from babelmill.stages import CHECKPOINTS, RunSettings, TrainStage, run_settings_of
@@ -285,7 +284,7 @@ def write_results(
             "precision": settings.train.precision,
             "seconds": round(time.monotonic() - began, 1),
         }
-        figures |= ran_with(folder.path) | about
+        figures |= about | {"ran_with": attempts_of(folder.path).get("ran_with", [])}
         if len(settings.languages) > 1:
             shares = plan.mixture.shares / plan.mixture.shares.sum()
             figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))

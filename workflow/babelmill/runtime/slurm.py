@@ -94,9 +94,10 @@ def requeue() -> None:
         Path(os.environ[AGAIN]).touch()
         print("the job asks to be started again", file=sys.stderr)
         return
-    job, end = job_id(), time.monotonic() + REQUEUE_SECONDS
-    said = "SLURM does not answer"
-    while job is not None and time.monotonic() < end:
+    if (job := job_id()) is None:
+        return
+    said, end = f"SLURM refused, or did not answer (scontrol requeue {job})", time.monotonic() + REQUEUE_SECONDS
+    while time.monotonic() < end:
         state = about_job(job, "%T")
         if state not in (None, "RUNNING"):
             said = f"it is {state or 'over'}"
@@ -105,8 +106,7 @@ def requeue() -> None:
             print(f"job {job} is put back into the queue", file=sys.stderr)
             return
         time.sleep(1)
-    if job is not None:
-        print(f"job {job} is not put back into the queue: {said}", file=sys.stderr)
+    print(f"job {job} is not put back into the queue: {said}", file=sys.stderr)
 
 
 def signals() -> list[signal.Signals]:

@@ -142,16 +142,16 @@ class GpuFigures:
         before, self._counted = self._counted, self._energy()
         if before is None or self._counted is None:
             return None
-        return max(0.0, self._counted - before)  # less: the driver was loaded again
+        return max(0, self._counted - before) / 1000  # less: the driver was loaded again
 
-    def _energy(self) -> float | None:
-        """Return what the GPU has used since its driver was loaded."""
+    def _energy(self) -> int | None:
+        """Return what the GPU has used since its driver was loaded, in mJ."""
         if self._device.type == "cuda" and torch.version.cuda is not None:
             with contextlib.suppress(Exception):
                 import pynvml
 
                 handle = torch.cuda._get_pynvml_handler(self._device)
-                return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+                return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
         return None
 
 
