@@ -391,7 +391,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(data, finished):
     )
     assert done.returncode == 1, done.stderr
     assert re.search(
-        r"/step-000000\d\d.safetensors: cannot be written: No space left on device; the file needs [\d,]+ bytes",
+        r"/step-000000\d\d.safetensors: cannot be written: No space left on device",
         done.stderr,
     )
     assert "Traceback" not in done.stderr

@@ -8,9 +8,7 @@ import contextlib
 import logging
 import os
 import signal
-import tempfile
 from types import FrameType
-from typing import Any
 
 import psutil
 from torch.distributed import DistError
@@ -46,36 +44,27 @@ def launch(command: list[str], processes: int, nodes: int, threads: int) -> int:
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads // processes)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the processes say what is wrong
-    meeting: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
-    where = "localhost"
+    where, backend, rendezvous = "localhost:0", "c10d", {}
     if nodes > 1:
-        where = slurm.meeting_point()
-        configs = {"rank": slurm.node_number(), "timeout": MEETING_SECONDS}
-        meeting = {"rdzv_backend": "static", "rdzv_endpoint": where, "rdzv_configs": configs}
+        where, backend = slurm.meeting_point(), "static"
+        rendezvous = {"rank": slurm.node_number(), "timeout": MEETING_SECONDS}
+    config = LaunchConfig(nodes, nodes, processes, DefaultLogsSpecs(os.devnull), run_id="train", max_restarts=0)
+    config.rdzv_endpoint, config.rdzv_backend, config.rdzv_configs = where, backend, rendezvous
+    config.local_addr = "localhost" if nodes == 1 else None
+    config.signals_to_handle = NO_SIGNAL
     asked = ask_children_to_leave()
-    with tempfile.TemporaryDirectory() as folder:
-        config = LaunchConfig(
-            nodes,
-            nodes,
-            processes,
-            DefaultLogsSpecs(folder),
-            run_id="train",
-            max_restarts=0,
-            signals_to_handle=NO_SIGNAL,
-            **meeting,
-        )
-        try:
-            elastic_launch(config, command[0])(*command[1:])
-        except ChildFailedError as error:
-            codes = [failure.exitcode for failure in error.failures.values()]
-            if asked and -signal.SIGTERM in codes:
-                return EXIT_CODE
-            return max(1, error.get_first_failure()[1].exitcode)  # less than 0: the signal
-        except DistError as error:
-            raise UserError(
-                f"the {nodes} nodes did not meet at {where} ({first_line(error)}); a new job tries another port; if"
-                " this happens again, see NCCL in profiles/README.md"
-            ) from error
+    try:
+        elastic_launch(config, command[0])(*command[1:])
+    except ChildFailedError as error:
+        codes = [failure.exitcode for failure in error.failures.values()]
+        if asked and -signal.SIGTERM in codes:
+            return EXIT_CODE
+        return max(1, error.get_first_failure()[1].exitcode)  # less than 0: the signal
+    except DistError as error:
+        raise UserError(
+            f"the {nodes} nodes did not meet at {where} ({first_line(error)}); a new job tries another port; if"
+            " this happens again, see NCCL in profiles/README.md"
+        ) from error
     return 0
 
 

@@ -131,7 +131,8 @@ class RunFolder:
         if elsewhere := self._run.checkpoints:
             self._copies = Copies(elsewhere, self.path, self.checkpoints)
             done = self._copies.fetch(done)
-        precision = self.checkpoints.began_in(done, precision)
+        if done:
+            precision = self.checkpoints.load(done)[1]["precision"]
         identity = self.path / "identity.json"
         if done and identity.is_file() and read_json(identity) != self._identity:
             raise UserError(f"{self.path}: was trained on other data than is there now; delete it to train anew")
