@@ -151,7 +151,7 @@ def tune_languages(
             "scores_of_epochs": tuner.scores,
             "rows": {"train": len(train), "chosen_by": len(chosen), "scored": len(rows), "test": len(test)},
             "cut": cut,
-            "test_rows_in_train": about["figures"]["test_rows_in_train"],
+            **{key: about["figures"][key] for key in ("test_rows_in_train", "test_rows_without_text")},
         }
         if f"{PREDICTED}.parquet" in about["files"]:
             others = read(task, PREDICTED)

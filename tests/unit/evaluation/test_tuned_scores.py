@@ -5,7 +5,7 @@ from scipy.stats import t as student
 
 from babelmill.evaluation.tuned_scores import summarize
 
-ENTRY = {"n": 50, "interval": [0.4, 0.6], "test_rows_in_train": 0, "rows": {"test": 50}}
+ENTRY = {"n": 50, "interval": [0.4, 0.6], "test_rows_in_train": 0, "test_rows_without_text": 0, "rows": {"test": 50}}
 ENTRY |= {"most_frequent": 0.45, "steps": 30}
 
 

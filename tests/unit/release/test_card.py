@@ -12,7 +12,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.convert import MERGED
 from babelmill.evaluation.metrics import described
 from babelmill.labels.card import LabelsCard
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card
@@ -173,13 +172,6 @@ def test_a_folder_for_the_mntp_backend(objective, tag):
     assert "scores of the masked model at a position are for the *next* token" in text.lower()
 
 
-def test_a_folder_of_adapters_alone():
-    """It has no merged weights; the stored card has nothing to type that needs them."""
-    names = ["model.safetensors", "model.ema.safetensors", "model.safetensors.index.main.json", "config.json"]
-    names += ["adapter/adapter_model.safetensors", "tokenizer.json"]
-    assert [name for name in names if not MERGED.fullmatch(name)] == names[3:]
-
-
 def scored(method: str, share: float, pairs: int) -> dict:
     score = {"score": share, "n": pairs, "interval": [share - 0.05, share + 0.05]}
     return {method: {"pairs": score, "paradigms": score | {"groups": 2}}}
@@ -244,10 +236,10 @@ def evaluation_of_labels(codes: list[str], methods: list[str], text: str, contex
     entries = [{"code": code, "name": code, "training": 3} for code in codes]
     method = LABEL_FIGURES | {
         "languages": {},
-        "calibration": {"expected_error": 0.1, "bins": []},
+        "calibration_error": 0.1,
         "digits": [],
         "threshold": None,
-        "mistakes": [{"true": entries[0], "predicted": None, "count": 1, "examples": [{"text": text}]}],
+        "mistakes": [{"true": entries[0], "predicted": None, "count": 1, "example": text}],
     }
     score = {"value": 0.5, "standard_error": 0.1, "right": 1, "of": 2, "predicted": 2}
     likeliest = [{"code": code, "chance": 0.5} for code in codes[:3]]

@@ -280,7 +280,13 @@ def test_chance_and_the_unit_are_those_of_the_suite(asked):
 def test_a_model_that_has_learnt_nothing_is_called_so(asked):
     """Its scores after fine-tuning stand with their seeds, protocol and metric. A suite may have the task's name."""
     entry = {"score": 0.532, "n": 100, "interval": [0.43, 0.63], "majority": {"class": "no", "share": 0.532}}
-    entry |= {"test_rows_in_train": 0, "rows": {"test": 100}, "most_frequent": 0.532, "steps": 90}
+    entry |= {
+        "test_rows_in_train": 0,
+        "test_rows_without_text": 0,
+        "rows": {"test": 100},
+        "most_frequent": 0.532,
+        "steps": 90,
+    }
     model = there(asked)
     model.tuned["blimp.1"] = {"task": "blimp", "protocol": "sound", "metric": "accuracy", "languages": {"eng": entry}}
     asked["tasks"]["blimp"] = {"title": "RTE", "protocol": "sound", "metric": "accuracy"}

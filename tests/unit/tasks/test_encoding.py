@@ -159,7 +159,7 @@ def test_the_name_of_a_special_token_in_a_text_is_plain_text():
 
 def test_a_row_without_tokens(tmp_path):
     """A tokenizer such as GPT-2's adds none, and a model answers an empty row with numbers that mean nothing."""
-    table = {"text": ["a", ""], "pair": [None, None], "label": ["0", "1"]}
+    table = {"text": ["a", ""], "pair": [None, None], "label": ["0", "1"], "whole": [True, False]}
     pq.write_table(pa.Table.from_pydict(table, SCHEMA), tmp_path / "train.parquet")
     with pytest.raises(UserError, match="row 2 of the split train is empty, or the model's tokenizer makes no token"):
         rows_of(tmp_path, "train", of_words({}), ["0", "1"], 16, how())

@@ -27,13 +27,15 @@ class TunedScore(NamedTuple):
     rows: int  # how many rows were scored
     # How many seeds gave all rows the same class; and these classes, each with its share of the rows.
     majority: tuple[int, dict[str, float]] | None
-    known_rows: tuple[int, int]  # how many of all test rows are training rows, too; and how many test rows there are
+    test_rows: int  # how many test rows there are
+    in_train: int  # how many of them are training rows, too
+    without_text: int  # how many of them lack a text
     simple: float  # the score of the class that most training rows have, given to all rows
     steps: tuple[int, int]  # the fewest and the most steps that a seed made
 
     @property
     def text(self) -> str:
-        """Return the score in percent: `68.3 (64.1 to 72.5), most frequent class 53.2, 3 seeds of 90 steps, n = 139`."""
+        """Return the score in percent: `68.3 (64.1 to 72.5), most frequent class 53.2, 3 seeds of 90 steps, n = 99`."""
         low, high = (100 * end for end in self.interval)
         beside = f"most frequent class {100 * self.simple:.1f}"
         steps = plural(self.steps[1], "step")
@@ -53,10 +55,11 @@ class TunedScore(NamedTuple):
 
     @property
     def remarks(self) -> str:
-        """Return the warning, and how many test rows the model was trained on, if it was."""
-        known, rows = self.known_rows
-        tested = f"{known:,} of {plural(rows, 'test row')} also trained on" if known else ""
-        return "; ".join(filter(None, [self.warning, tested]))
+        """Return the warning, and how many test rows the model was trained on, or lack a text."""
+        counts = {"also trained on": self.in_train, "without a text": self.without_text}
+        rows = plural(self.test_rows, "test row")
+        told = [f"{count:,} of {rows} {what}" for what, count in counts.items() if count]
+        return "; ".join(filter(None, [self.warning, *told]))
 
 
 def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
@@ -78,7 +81,8 @@ def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
                 *(task, run["protocol"], code, run["metric"], mean),
                 *((interval[0], interval[1]), deviation, len(members), first["n"]),
                 (len(same), {each["class"]: each["share"] for each in same}) if same else None,
-                max((entry["test_rows_in_train"], entry["rows"]["test"]) for _, entry in members),
+                first["rows"]["test"],
+                *(first["test_rows_in_train"], first["test_rows_without_text"]),
                 statistics.fmean(entry["most_frequent"] for _, entry in members),
                 (min(entry["steps"] for _, entry in members), max(entry["steps"] for _, entry in members)),
             )

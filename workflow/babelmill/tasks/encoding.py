@@ -8,7 +8,6 @@ A word that is cut off, or of which the tokenizer makes no piece, has no predict
 of models with different tokenizers are over the same words.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,20 +165,11 @@ def encode(
 def words_of_pieces(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int]:
     """Return the number of the word that each piece belongs to, in a text of words with spaces between them.
 
-    A piece of spaces alone belongs to no word; one over several words to the first that has no piece yet, or to the
-    latest word that has one. So the numbers never fall. The offsets of a piece are its first character and the one
-    after its last.
+    It is the word of its last character, or the latest word that has a piece: so the numbers never fall. A space
+    between words, and a special token, belong to none. Offsets are the first character and the one after the last.
     """
-    starts = [0, *itertools.accumulate(len(word) + 1 for word in words)][:-1]
-    owner = np.full(sum(map(len, words)) + len(words), NONE)
-    for number, (start, word) in enumerate(zip(starts, words, strict=True)):
-        owner[start : start + len(word)] = number
-    found, latest = [], NONE
-    for start, end in offsets:
-        covered = owner[start:end]
-        covered = covered[covered != NONE]
-        new = covered[covered > latest]
-        number = int(new[0]) if len(new) else latest if len(covered) else NONE
-        found.append(number)
-        latest = max(latest, number)
-    return found
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+    begins, ends = np.array(offsets, np.int64).reshape(-1, 2).T
+    found = np.searchsorted(starts, ends - 1, "right") - 1
+    none = (ends <= begins) | ((ends - begins == 1) & (ends == starts[found + 1]))
+    return np.where(none, NONE, np.maximum.accumulate(np.where(none, 0, found))).tolist()

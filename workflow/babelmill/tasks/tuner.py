@@ -9,13 +9,14 @@ transformers' Trainer with its defaults, which the multilingual track uses, and 
 that are neither trained on nor scored.
 """
 
+import io
 import logging
 import math
 import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -204,39 +205,27 @@ class Tuner:
         return logits
 
     def _save(self) -> None:
-        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
-        for number, state in self._optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{number}.{key}": value for key, value in state.items()}
-        tensors["random"] = torch.get_rng_state()
-        if self._device.type == "cuda":
-            tensors["random.cuda"] = torch.cuda.get_rng_state()
-        state = {"scores": self.scores, "waited": self._waited, "seconds": self.seconds}
-        self._checkpoints.save(self.step, tensors, state)
+        on_gpu = self._device.type == "cuda"
+        state = {"model": self.model.state_dict(), "best": self._best, "optimizer": self._optimizer.state_dict()}
+        state |= {"random": torch.get_rng_state(), "of_gpu": torch.cuda.get_rng_state() if on_gpu else None}
+        state |= {"scores": self.scores, "waited": self._waited, "seconds": self.seconds}
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        self._checkpoints.save(self.step, {"state": torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)}, {})
 
     def _restore(self) -> None:
         newest = self._checkpoints.newest()
         if not newest:
             return
-        saved, state = self._checkpoints.load(newest)
-        parts: dict[str, dict[str, torch.Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
-        for key in saved:
-            part, _, name = key.partition(".")
-            if part in parts:
-                parts[part][name] = saved[key]
-        self.model.load_state_dict(parts["model"])
-        moments: dict[int, dict[str, Any]] = {}
-        for name, tensor in parts["optimizer"].items():
-            number, _, key = name.partition(".")
-            moments.setdefault(int(number), {})[key] = tensor
-        groups = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        self._best = {name: tensor.to(self._device) for name, tensor in parts["best"].items()}
-        self.scores, self._waited, self._earlier = state["scores"], state["waited"], state["seconds"]
-        self._highest = max(self.scores)
-        torch.set_rng_state(saved["random"])
-        if self._device.type == "cuda" and "random.cuda" in saved:
-            torch.cuda.set_rng_state(saved["random.cuda"])
+        saved, _ = self._checkpoints.load(newest)
+        state = torch.load(io.BytesIO(saved["state"].numpy().tobytes()), map_location="cpu", weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._best, self.scores = state["best"], state["scores"]
+        self._waited, self._earlier, self._highest = state["waited"], state["seconds"], max(self.scores)
+        torch.set_rng_state(state["random"])
+        if self._device.type == "cuda" and state["of_gpu"] is not None:
+            torch.cuda.set_rng_state(state["of_gpu"])
         log.info("going on after epoch %d of %d", len(self.scores), self._how.epochs)
 
 
