@@ -162,7 +162,7 @@ def grid(
 
     texts = {(each.row, each.column): text(each) for each in found.cells.itertuples()}
     heads = [("cell", ""), *((fact, "") for fact in next(iter(found.facts.values()), {})), *found.heads]
-    return [tuple(map(safe, head)) for head in heads], [
+    return [(safe(title), safe(below)) for title, below in heads], [
         [*map(safe, (row, *facts.values())), *(texts.get((row, i), "–") for i in range(len(found.heads)))]
         for row, facts in found.facts.items()
     ]
