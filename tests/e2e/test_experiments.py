@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from babelmill import __version__
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace
 
@@ -73,9 +72,6 @@ def test_the_tables_have_all_cells_and_seeds(ran):
     page = (folder / "page.html").read_text()
     overview = page.partition("<h2>Training")[2]
     assert overview.index("optimizers_lamb_s1") < overview.index("optimizers_adamw_s2")
-    made_with = page.partition("<h2>Made with")[2]
-    assert re.search(r">trained on</th><td>\S.* threads?</td>", made_with)
-    assert re.search(rf">trained by</th><td>babelmill {re.escape(__version__)}[^<]*</td>", made_with)
 
 
 @pytest.mark.parametrize(
