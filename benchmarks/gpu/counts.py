@@ -44,9 +44,7 @@ from babelmill.training.kernels import dropout, geglu_triton, spans  # noqa: E40
 from babelmill.training.kernels.attention_block_triton import FusedAttention  # noqa: E402
 from babelmill.training.kernels.dropout import KeyedAttention, Keys  # noqa: E402
 from babelmill.training.kernels.install import put_sums  # noqa: E402
-from babelmill.training.kernels.mixing_triton import FusedMixing  # noqa: E402
 from babelmill.training.kernels.pytorch_kernels import OneHotAttention  # noqa: E402
-from babelmill.training.kernels.residual_triton import FusedResidual  # noqa: E402
 from babelmill.training.networks import loss as loss_module  # noqa: E402
 from babelmill.training.networks.loss import loss  # noqa: E402
 from babelmill.training.optimization.gradients import FlatGradients  # noqa: E402
@@ -116,7 +114,7 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
     model, keys = GPTBert(shape), Keys(0, torch.device("cpu"))
     keys.rows = torch.zeros(rows, dtype=torch.int32)
     dropout.install(model, keys, KeyedAttention)
-    put_sums(model, FusedMixing if shape.layer_mixing else FusedResidual)
+    put_sums(model)
     for layer in model.transformer.attention_layers:  # keyed dropout would have constants in the graph
         layer.relative_dropout = nn.Dropout(shape.attention_probs_dropout_prob)
     model.classifier.nonlinearity[-2] = nn.Dropout(shape.hidden_dropout_prob)

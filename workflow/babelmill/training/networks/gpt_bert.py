@@ -61,8 +61,8 @@ class GPTBertNetwork(Network):
         """Return the model, and its blocks, which are compiled one by one; set what depends on the architecture."""
         self._size, self.config = gpt_bert(shape, shape.vocab_size), asdict(shape)
         model = GPTBert(shape, self._train.activation_checkpointing).to(self._device)
-        used = install(model, self.keys, processes, self._train.precision, by_hand, self.compiled is not None)
-        self._needs_spans = "attention" in used  # our kernels leave out what no query sees
+        given = model, self.keys, processes, self._train.precision, by_hand, self.compiled is not None
+        self._needs_spans = install(*given)  # our kernels leave out what no query sees
         self._buckets = functools.cache(model.buckets)  # computing them takes a hundred small kernels
         # With checkpointing, PyTorch reads the state of its generator, which it cannot do in a recording.
         self.recordable = self._device.type == "cuda" and not self._train.activation_checkpointing
