@@ -24,9 +24,8 @@ from step import laid_over, make_trainer  # noqa: E402
 
 from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.runtime.processes import Processes  # noqa: E402
-from babelmill.training.arithmetic import set_gpu_options  # noqa: E402
 from babelmill.training.kernels import install  # noqa: E402
-from babelmill.training.kernels.compilation import Graphs  # noqa: E402
+from babelmill.training.kernels.compilation import Graphs, set_gpu_options  # noqa: E402
 from babelmill.training.trainer import Trainer  # noqa: E402
 
 COUNTED = "kernels", "triton", "products", "waits", "to_host", "from_host", "recorded", "repeated", "refused"

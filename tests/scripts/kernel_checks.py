@@ -15,14 +15,13 @@ import torch
 
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.model.mixing import LayerMixing
-from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.batches import MicroBatch
 from babelmill.training.kernels import (
     attention_block_triton,
     attention_triton,
     dropout,
     geglu_triton,
     mixing_triton,
-    spans,
 )
 from babelmill.training.kernels import (
     install as install_module,
@@ -157,7 +156,7 @@ def compare_steps(length: int, kind: torch.dtype, most: float, **values: bool) -
 
     Its passes have 3 and 2 rows, of so many tokens; most have several documents.
     """
-    spans.TILE = attention_triton.TILE = attention_triton.OTHERS = 16  # so that short rows have several tiles
+    dropout.TILE = attention_triton.TILE = attention_triton.OTHERS = 16  # so that short rows have several tiles
 
     def install_as_on_a_gpu(*given) -> bool:
         install(*given)

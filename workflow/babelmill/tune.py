@@ -45,7 +45,7 @@ from babelmill.tasks.spans import are_spans
 from babelmill.tasks.tagger import OwnTagger, PooledTagger
 from babelmill.tasks.tuner import EncodedRows, Outcome, Padding, Tuner, encode, held_out, set_seed
 from babelmill.tokens.tokenizer_file import use_threads
-from babelmill.training.arithmetic import scoring_device
+from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
 OTHER_METRICS = ("accuracy", "f1", "mcc")

@@ -26,7 +26,7 @@ import torch
 from babelmill.core.words import first_line
 from babelmill.runtime.processes import may_lose_process
 from babelmill.runtime.progress import peak_flops
-from babelmill.training.batches.token_batches import Sent, Stream, TokenStream, Weights
+from babelmill.training.batches import Sent, Stream, TokenStream, Weights
 from babelmill.training.kernels.compilation import LEAST_ROWS
 from babelmill.training.networks.network import Network
 from babelmill.training.plan.rows import Rows

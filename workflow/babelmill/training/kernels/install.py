@@ -6,7 +6,12 @@ same widths is computed with them and by the formula. If they cannot run or are 
 same numbers, and a warning says why. PyTorch's own kernels for attention cannot be used: their dropout is not keyed by
 row. (The trial has not run on a GPU yet; tests run it in Triton's interpreter.)
 
+A NorBERT4 has PyTorch's own attention, with two exceptions, where the formula is computed. PyTorch's dropout is not
+keyed by row, so `model.attention_probs_dropout_prob` above 0 needs the formula. It takes more memory, and on a GPU more
+time. In bf16 on a CPU, the formula is faster for rows of up to 512 tokens: see `benchmarks/README.md`, "NorBERT4".
+
 Functions import the kernels, and so Triton, when they are called: Triton comes only with a PyTorch for GPUs.
+"
 """
 
 import dataclasses
@@ -17,7 +22,9 @@ import torch
 from torch import nn
 
 from babelmill.core.words import first_line
+from babelmill.model.attention import Visible
 from babelmill.model.gpt_bert import Attention, FeedForward, GPTBert, GPTBertShape, training_mask
+from babelmill.model.norbert4 import NorBERT4, attention, attention_weights
 from babelmill.runtime.processes import Processes
 from babelmill.training.kernels import dropout, pytorch_kernels
 from babelmill.training.kernels.dropout import KeyedAttention, Keys, NoDropout
@@ -161,3 +168,35 @@ def difference(device: torch.device, shape: GPTBertShape, length: int, attends: 
         found.append([torch.cat(tensors) for tensors in kinds.values()])
     pairs = zip(*found, strict=True)
     return torch.stack([(got - wanted).norm() / wanted.norm() for wanted, got in pairs]).max().item()
+
+
+SHORT = 512  # tokens; in longer rows, PyTorch's fused attention is faster than the formula
+
+
+class KeyedNorBERT4Attention(KeyedAttention):
+    """Computes the attention of a NorBERT4 with dropout by row."""
+
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        visible: Visible,
+        dropout: float = 0.0,
+        implementation: str = "sdpa",
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Do what `norbert4.attention` does."""
+        wanted = implementation != "sdpa"  # otherwise weights are not returned: the encoder would keep all layers' ones
+        if not dropout:
+            short = query.device.type == "cpu" and query.dtype == torch.bfloat16 and key.size(-2) <= SHORT
+            how = "plain" if short else implementation
+            context, weights = attention(query, key, value, visible, implementation=how)
+            return context, weights if wanted else None
+        weights = attention_weights(query, key, visible).to(value.dtype)
+        kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
+        return (weights * kept.to(weights.dtype)) @ value, weights if wanted else None
+
+
+def install_norbert4(model: NorBERT4, keys: Keys) -> None:
+    """Put dropout keyed by row, and its attention, into a model; its weights stay."""
+    dropout.install(model, keys, KeyedNorBERT4Attention)
