@@ -15,7 +15,7 @@ labels, the digest covers text, context and labels, but only the text decides it
 
 import json
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
@@ -39,12 +39,11 @@ WITH_LABELS = pa.schema(
 BLOCK = 1 << 20  # bytes read at a time
 TEXTS = ("text", PROMPT, CONTEXT)
 ROWS = 8192  # documents in a batch at most
-MAX_DOCUMENT = 1 << 29  # characters of up to 4 bytes; a batch of Arrow strings holds at most 2 GiB
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.RecordBatch:
-    """Return a batch of `SCHEMA`, `WITH_PROMPTS` or `WITH_LABELS` from lists. Metadata that is not given is null.
+def batch_of(columns: Mapping[str, list[Any] | pa.Array], tally: Tally | None = None) -> pa.RecordBatch:
+    """Return a batch of `SCHEMA`, `WITH_PROMPTS` or `WITH_LABELS`. Metadata that is not given is null.
 
     UTF-8 cannot represent lone surrogates (`"\\ud800"` in JSON): they become U+FFFD. `tally` counts such documents.
     """
@@ -52,6 +51,9 @@ def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.Re
     arrays = []
     for field in schema:
         values = columns.get(field.name)
+        if isinstance(values, pa.Array):
+            arrays.append(values)
+            continue
         if values is None or (field.name in METADATA and values.count(None) == count):
             arrays.append(pa.nulls(count, pa.string()))
             continue
