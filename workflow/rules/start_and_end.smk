@@ -12,7 +12,7 @@ from babelmill.commands import clean
 from babelmill.commands.progress import earlier_runs
 from babelmill.commands.terminal import run_summary
 from babelmill.config.datasets import task_note
-from babelmill.config.few_documents import few_documents
+from babelmill.config.inputs import few_documents
 from babelmill.core.words import said_once
 from babelmill.graph import edits
 from babelmill.runtime.copies import check_package

@@ -90,7 +90,7 @@ def test_bad_rows_and_files_are_counted_or_refused(tmp_path):
     for path, problem in (
         (good, r"a\.jsonl: line 8: not UTF-8"),
         (bad, "gz: damaged"),
-        (none, "a PDF document"),
+        (none, "a PDF document: extract its text, for instance with pdftotext$"),
         (tmp_path / "d.jsonl", r"d\.jsonl: .*no such file"),
     ):
         with pytest.raises(UserError, match=problem):
@@ -101,6 +101,8 @@ def test_a_document_that_no_batch_can_hold_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr("babelmill.tables.text.LONGEST", 2 * BLOCK)
     path = tmp_path / "a.txt"
     path.write_text("word\n" * BLOCK)
-    with pytest.raises(UserError, match=r"a\.txt: a line or document of more than 2 MiB; is this text, and its `document` right"):
+    with pytest.raises(
+        UserError, match=r"a\.txt: a line or document of more than 2 MiB; is this text, and its `document` right"
+    ):
         batches_of(path, document="file")
     assert len(texts_of(path, document="line")) == BLOCK

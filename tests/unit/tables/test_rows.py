@@ -300,6 +300,10 @@ def test_quotation_marks_of_a_tsv_are_text(tmp_path, caplog):
     path.write_text('id\ttext\n1\t"one\ttwo\nthree"\n2\t"say ""no"""\n')
     assert texts_of(path, quoting="csv") == ["one\ttwo\nthree", 'say "no"']
     refused(path, "line 2: 3 fields, but .*; if quotation marks enclose its fields, set corpus.quoting: csv")
+    path.write_text("id text\n1 one")
+    refused(path, "set corpus.text_column; tabs separate the columns of a .tsv, and there are spaces$")
+    path.write_text("id\ttext\n1\tone")
+    assert texts_of(path) == ["one"]
     path.write_text('"text"\n"a"\n')
     refused(path, r"there are '\"text\"'; .*; if quotation marks enclose its fields, set corpus.quoting: csv$")
     path.write_text('text\n"one"\ntwo\n"three"\n')

@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelmill.config import identifiers, schema
-from babelmill.config.inputs import UNCOUNTED_STEPS
+from babelmill.config.inputs import UNCOUNTED_STEPS, set_aside
 from babelmill.core import escape, local_sources, manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, sha256
@@ -195,7 +195,7 @@ def run(job: Job[CorpusStage]) -> None:
                     here = slice(first, first + len(batch))
                     train.add(batch.filter(pa.array(choice.train[here])))
                     validation.add(batch.filter(pa.array(choice.validation[here])))
-            check(language, corpus, sources.train, tally, train, validation)
+            check(language, corpus, tally, train, validation)
     if choice.budget and not tally.dropped["over_budget"]:
         later = [f"corpus.{key}" for key in UNCOUNTED_STEPS if getattr(corpus, key)] if download else []
         why = f"; the download counts text before {', '.join(later)}" if later else ""
@@ -244,7 +244,7 @@ def run(job: Job[CorpusStage]) -> None:
     log.info("%s: %s", language, figures["summary"])
 
 
-def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, train: Split, validation: Split) -> None:
+def check(name: str, corpus: schema.Corpus, tally: Tally, train: Split, validation: Split) -> None:
     """Raise a UserError if there are no training documents, or no validation documents although the user wants some."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
     sides = "" if corpus.prompt_column is None else "; documents with the same prompt stay in the same split"
@@ -273,20 +273,8 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
             raise UserError(f"corpus.validation_files of {name} contain no document; dropped: {reasons}")
         raise UserError(
             f"{name} has {plural(train.documents, 'document')}, and by chance none is in the validation split"
-            f" (corpus.validation_share = {corpus.validation_share}{sides}); set"
-            f" {validation_advice(corpus, paths, train)}"
+            f" (corpus.validation_share = {corpus.validation_share}{sides}); {set_aside(corpus)}"
         )
-
-
-def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Split) -> str:
-    """Return which settings help if a corpus has so few documents that none is in the validation split."""
-    advice: list[str] = []
-    if corpus.document == "file" and any(split_name(path, corpus.format)[0] == ".txt" for path in paths):
-        advice.append("corpus.document: line (or paragraph) if each line of your .txt files can stand alone")
-    share = min(0.5, 8 / train.documents)
-    if share > corpus.validation_share:
-        advice.append(f"corpus.validation_share: {share:.2g}")
-    return ", ".join([*advice, "or corpus.validation_files" if advice else "corpus.validation_files"])
 
 
 class Sources:

@@ -104,7 +104,8 @@ class Tally:
     def bad(self, problem: BadRow, whole: bool) -> None:
         """Report a row, or the rest of a file (`whole`: all of it), that cannot be read: raise it, or count it."""
         if self.on_error == "stop":
-            raise UserError(f"{problem}; correct it, or set corpus.on_error: skip to skip it") from None
+            remedy = "; correct it, or set corpus.on_error: skip to skip it"
+            raise UserError(f"{problem}{remedy if problem.where else ''}") from None
         if problem.reason != "damaged":
             self.read += 1
             self.dropped[problem.reason] += 1

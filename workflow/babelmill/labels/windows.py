@@ -8,9 +8,9 @@ import csv
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from babelmill.core.escape import csv_cell
+from babelmill.core.escape import csv_cell, write_rows
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.core.formats import DELIMITERS, MAX_FIELD
 from babelmill.runtime.run_lock import Lock
@@ -79,18 +79,6 @@ def write_table(path: Path, columns: list[str], rows: Iterable[list[str]]) -> No
     with atomic_write(path, "w") as file:
         for part in ([columns], rows):
             write_rows(file, ([csv_cell(value) for value in row] for row in part), DELIMITERS[path.suffix])
-
-
-def write_rows(file: IO[str], rows: Iterable[list[str]], delimiter: str = ",") -> None:
-    """Write rows as CSV.
-
-    In a row with a carriage return, every value is quoted. Python before 3.13 does not quote a value with a carriage
-    return, so readers would see the end of the row there.
-    """
-    kinds = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
-    plain, quoted = (csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=kind) for kind in kinds)
-    for row in rows:
-        (quoted if any("\r" in value for value in row) else plain).writerow(row)
 
 
 def check_name(path: Path) -> None:

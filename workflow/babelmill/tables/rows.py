@@ -328,9 +328,10 @@ class _Records:
         self.damage: BadRow | None = None  # why the rest of the file could not be read
         self.quoted = form.quoting == "csv" or (form.quoting == "format" and suffix == ".csv")
         csv.field_size_limit(MAX_FIELD)
+        self._separator = (form.delimiter if suffix == ".csv" else None) or DELIMITERS[suffix]
         self._reader = csv.reader(
             (line for _, text in blocks for line in io.StringIO(text, newline="\n")),
-            delimiter=(form.delimiter if suffix == ".csv" else None) or DELIMITERS[suffix],
+            delimiter=self._separator,
             quoting=csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE,
             strict=True,
         )
@@ -376,6 +377,8 @@ class _Records:
             return (
                 f", or, in a .csv, {form.setting('delimiter', json.dumps(other) if other == chr(9) else repr(other))}"
             )
+        if len(fields) == 1 and " " in fields[0] and self._separator == "\t":
+            return "; tabs separate the columns of a .tsv, and there are spaces"
         marks = not self.quoted and any('"' in field for field in fields)
         return f"; if quotation marks enclose its fields, set {form.setting('quoting', 'csv')}" if marks else ""
 

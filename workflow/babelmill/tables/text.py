@@ -96,7 +96,7 @@ def opened(path: Path, compression: str | None) -> Iterator[IO[bytes]]:
         if getattr(error, "errno", None):  # a disk fails; Arrow reports damage without an errno
             raise
         shown = escape.line(str(error).split("\n")[0].rstrip("."), 200)
-        raise BadRow(path, "", f"damaged, or not what its name says: {shown}", "damaged") from None
+        raise BadRow(path, "", f"damaged, or not what its name says; get it again: {shown}", "damaged") from None
 
 
 def refuse_other_kinds(path: Path, head: bytes, wanted: bytes = b"") -> None:
