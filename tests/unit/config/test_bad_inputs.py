@@ -87,6 +87,7 @@ train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5: input should be le
 train: {optimizer: sgd} => train.optimizer = 'sgd': input should be 'lamb'
 train: {hybrid_ratio: "3/2"} => train.hybrid_ratio = '3/2': a ratio | 0 < n < d
 train: 3 => train = 3: input should be
+corpus: {document: 0 words} => corpus.document = '0 words': file, paragraph, line or a number of words is expected
 corpus: {budget: 010 words} => corpus.budget = '010 words': megabytes are expected
 corpus: {hub: [{config: x}]} => corpus.hub.0.repository: this key is missing
 mixture: {weights: {eng: 2}} => mixture.weights = {'eng': 2}: size, uniform or a number

@@ -86,7 +86,7 @@ def test_bad_rows_and_files_are_counted_or_refused(tmp_path):
     none.write_bytes(b"%PDF-1.7")
     batches, tally = batches_of(good, bad, none, on_error="skip", document="line")
     assert tally.dropped == {"undecodable": 1, "malformed": 1} and sum(map(len, batches)) > 100_000
-    assert [*tally.damaged_files] == [str(bad), str(none)] and tally.left_out == {str(none)} and tally.cut_short == 1
+    assert [*tally.damaged_files] == [str(bad), str(none)]
     for path, problem in (
         (good, r"a\.jsonl: line 8: not UTF-8"),
         (bad, "gz: damaged"),

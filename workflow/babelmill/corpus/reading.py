@@ -25,7 +25,7 @@ from babelmill.corpus.record_batches import (
 )
 from babelmill.corpus.tally import Tally
 from babelmill.tables.rows import Asked, Column, columns_of_rows, listed
-from babelmill.tables.text import BadRow, Form
+from babelmill.tables.text import Form
 from babelmill.tokens.label_text import context_text, label_text
 
 log = logging.getLogger("babelmill.corpus")
@@ -86,17 +86,12 @@ def read(paths: Sequence[Path], reading: Reading, tally: Tally) -> Iterator[pa.R
     A UserError says that there is no such file or column, or, unless it is skipped, that input is bad or ends early.
     """
     waiting: dict[str, list[Any]] = {name: [] for name in reading.of_documents.names}
-    size, before, said = 0, 0, 0.0
-
-    def bad(problem: BadRow) -> None:
-        tally.bad(problem, whole=tally.read == before)
-
+    size, said = 0, 0.0
     for place, path in enumerate(paths, 1):
         if time.monotonic() - said > QUIET:
             log.info("reading %s (%d of %d)", line(path), place, len(paths))
             said = time.monotonic()
-        before = tally.read
-        for numbers, found in columns_of_rows(path, reading.asked(path), reading.form, bad):
+        for numbers, found in columns_of_rows(path, reading.asked(path), reading.form, tally.bad):
             documents = reading.documents(path, numbers, found)
             tally.read += len(numbers)
             of_arrow = isinstance(documents["text"], pa.Array)  # about 1 MB, which has its batch
