@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from babelmill import suite as suite_stage
@@ -15,7 +14,6 @@ from babelmill.graph import Graph
 from babelmill.score import score_suites
 from babelmill.stages import ScoreStage
 from babelmill.suites import sentences
-from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
 from helpers import DATA
 from helpers.models import seeded
@@ -77,8 +75,7 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
         rows, about = score_suites(ScoringModel(models[kind], {}), [folder], settings, tmp_path / name)
         found: dict[str, list] = {}
         for row in rows.to_pylist():
-            scores = row.get(method) or [row[f"{method}_good"], row[f"{method}_bad"]]
-            found.setdefault(official_name(name, row["paradigm"]), []).append(scores)
+            found.setdefault(official_name(name, row["paradigm"]), []).append(row[method])
         expected = numbers[task]["scores"]
         assert found.keys() == expected.keys(), name
         for paradigm, items in expected.items():
@@ -123,28 +120,6 @@ def test_a_prompt_is_read_once_and_changes_no_score(models, positions, monkeypat
     assert [int(np.isfinite(row[:-1]).sum()) for row in found[True]] == [3, 2, 2, 4]
     joined = sentences.join(items[0])
     assert len(joined.ids) < sum(len(each.ids) for each in items[0]) - 2 * len(items[0][0].ids) // 2
-
-
-def test_pairs_are_choices_with_two_options(models, tmp_path):
-    """The same sentences in both forms have the same scores, bit by bit, by all methods, and so has a sample."""
-    good, bad = ["The cat sleeps.", "Ann has a dog.", "It is."], ["The cat sleep.", "Ann have a dog.", "It is."]
-    groups = {"phenomenon": ["x"] * 3, "paradigm": ["p"] * 3}
-    pairs = pa.table({"good": good, "bad": bad, **groups})
-    both = [list(each) for each in zip(good, bad, strict=True)]
-    choices = pa.table({"prompts": [["", ""]] * 3, "options": both, "right": [0] * 3, **groups})
-    values = {"languages": ["eng"], "methods": ["causal", "masked", "fused", "bound"]}
-    for most in ("all", 2):
-        settings = ScoreStage(**values, pairs=most)
-        scored = {
-            kind: KINDS[kind].score(ScoringModel(models["gpt_bert"], {}), table, settings, tmp_path / f"{kind}{most}")
-            for kind, table in (("pairs", pairs), ("choices", choices))
-        }
-        for method in values["methods"]:
-            of_pairs = [scored["pairs"][f"{method}_{key}"].to_pylist() for key in ("good", "bad")]
-            of_choices = [each or [None, None] for each in scored["choices"][method].to_pylist()]
-            assert [list(each) for each in zip(*of_pairs, strict=True)] == of_choices
-            points = [KINDS[kind].points(scored[kind], method) for kind in ("pairs", "choices")]
-            assert np.array_equal(*points, equal_nan=True) and np.isnan(points[0]).sum() == (most == 2)
 
 
 def test_items_that_were_scored_are_not_scored_again(models, tmp_path, monkeypatch):

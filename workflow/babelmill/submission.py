@@ -32,34 +32,25 @@ from babelmill.suites.challenge.tuned import Tuned
 log = logging.getLogger("babelmill.submission")
 
 
-def rules_of(settings: SubmissionStage) -> Rules:
-    """Return the rules in a settings file, in their order."""
-    parts = {key: {name: settings.rules[key][name] for name in order} for key, order in settings.order.items()}
-    return Rules.model_validate(settings.rules | parts)
-
-
 class Submission:
     """A model's submission to a challenge, from the folders of its scores, before and after fine-tuning."""
 
     def __init__(self, settings: SubmissionStage, scores: list[Path], tuned: list[Path], converted: Path):
-        self.settings, self.rules = settings, rules_of(settings)
-        self._folders = {manifest.read(folder)["settings"]["suite"]: folder for folder in scores}
+        self.settings, self.rules = settings, Rules.model_validate_json(settings.rules)
+        folders = {manifest.read(folder)["settings"]["suite"]: folder for folder in scores}
+        jobs = {"{task}.{seed}".format_map(manifest.read(folder)["settings"]): folder for folder in tuned}
         method = METHODS[settings.backend]
-        tasks = {name: self.rules.tasks[name] for name in self.rules.tasks if name in settings.codes}
+        tasks = [(name, self.rules.tasks[name], code) for name, code in settings.codes.items()]
         self.scored = {
-            name: Scored(self._folders[task.suite], task, settings.codes[name], method)
-            for name, task in tasks.items()
-            if task.suite
+            name: Scored(folders[task.suite], task, code, method) for name, task, code in tasks if task.suite
         }
         self.fast = {
-            name: Scored(self._folders[task.fast], task, settings.codes[name], method)
-            for name, task in tasks.items()
+            name: Scored(folders[task.fast], task, code, method)
+            for name, task, code in tasks
             if task.fast and name not in settings.missing_at_checkpoints
         }
-        about = {folder: manifest.read(folder)["settings"] for folder in tuned}
-        of_parts = {f"{each['task']}.{each['seed']}": folder for folder, each in about.items()}
         self.tuned = {
-            name: Tuned({task: of_parts[part] for task, part in parts.items()}, settings.codes[name])
+            name: Tuned({task: jobs[job] for task, job in parts.items()}, settings.codes[name])
             for name, parts in settings.tuned.items()
         }
         self.there = [name for name in names(converted) if name in settings.checkpoints]
@@ -70,18 +61,14 @@ class Submission:
         checkpoints, there, name = self.settings.checkpoints, set(self.there), self.settings.name
         if self.rules.form == "multilingual":
             scores, predictions = files.multilingual(self.rules, self.scored, self.fast, checkpoints, there, self.tuned)
-            files.write_indented(folder / f"{name}_submission.json", scores)
-            files.write_indented(folder / f"{name}_predictions.json", predictions)
-            return checks.wrong_in_multilingual(scores, predictions, checkpoints)
+            files.write(folder / f"{name}_submission.json", scores, indent=2)
+            files.write(folder / f"{name}_predictions.json", predictions, indent=2)
+            there_are = any(predictions[part] for part in ("zeroshot", "finetune", "hidden"))
+            return [] if there_are else ["no predictions: the model is scored on no suite or task of the challenge"]
         content, self.right = files.strict(self.rules, self.scored, self.fast, checkpoints, there, name, self.tuned)
-        files.write_compact(folder / f"all_full_preds_and_fast_scores_{self.settings.backend}.json", content)
-        return checks.wrong_in_strict(content, self.rules, checkpoints) + [
-            line
-            for task, scored in self.fast.items()
-            for checkpoint, entry in scored.at_checkpoints().items()
-            if checkpoint in checkpoints
-            for line in checks.wrong_sizes_of_scores(task, scored.task, checkpoint, entry)
-        ]
+        files.write(folder / f"all_full_preds_and_fast_scores_{self.settings.backend}.json", content)
+        at_checkpoints = (checks.wrong_at_checkpoints(*each, checkpoints) for each in self.fast.items())
+        return [*checks.wrong_in_strict(content, self.rules), *itertools.chain.from_iterable(at_checkpoints)]
 
     def figures(self) -> dict[str, Any]:
         """Return the numbers of the leaderboard, and what is missing of the submission."""
@@ -98,9 +85,9 @@ class Submission:
             "backend": self.settings.backend,
             "state": self.rules.state,
             "leaderboard": leaderboard.overall(self.rules, found).as_json(),
-            "numbers": {name: score.as_json() for name, score in found.items()},
-            "titles": {name: each.title for name, each in self.rules.numbers.items()},
-            "order": [*self.rules.numbers],
+            "numbers": {
+                name: {"title": each.title} | found[name].as_json() for name, each in self.rules.numbers.items()
+            },
             "checkpoints": {"there": self.there, "missing": absent, "without": self.settings.missing_at_checkpoints},
             "published": beside(self.rules),
         }
@@ -109,14 +96,12 @@ class Submission:
 def in_words(figures: dict[str, Any]) -> list[str]:
     """Return the numbers of a submission as lines of a table, and what is missing."""
     rows = [("", "score", "95 % interval")]
-    for name in [*figures["order"], ""]:
-        score = figures["numbers"][name] if name else figures["leaderboard"]
-        title = figures["titles"][name] if name else "mean of all"
+    for score in (*figures["numbers"].values(), {"title": "mean of all"} | figures["leaderboard"]):
         if score["missing"] and score["score"] == 0:
-            rows.append((title, "0", "missing"))
+            rows.append((score["title"], "0", "missing"))
         else:
             low, high = score["interval"]
-            rows.append((title, f"{score['score']:.2f}", f"{low:.2f} to {high:.2f}"))
+            rows.append((score["title"], f"{score['score']:.2f}", f"{low:.2f} to {high:.2f}"))
     lines = aligned(rows, (False, True, False))
     lines += [f"missing, so it counts 0: {reason}" for reason in figures["leaderboard"]["missing"]]
     checkpoints = figures["checkpoints"]
@@ -136,7 +121,7 @@ def run(job: Job[SubmissionStage]) -> None:
     manifest.verify_upstream(converted, *scores, *tuned, train)
     submission = Submission(settings, scores, tuned, converted)
     with atomic_folder(out.with_suffix("")) as folder:
-        refused = checks.wrong_in_card(converted) + submission.write(folder)
+        refused = [*checks.wrong_in_card(converted), *submission.write(folder)]
         if refused:
             shown = [*map(escape.line, refused[:3])]
             more = [f"and {len(refused) - 3:,} more"] if len(refused) > 3 else []

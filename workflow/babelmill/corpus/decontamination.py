@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from babelmill.core import manifest
+from babelmill.suites.items import ITEMS, texts_of
 from babelmill.suites.sought import Sought, sought
-from babelmill.suites.texts import texts_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,11 +34,7 @@ def decontamination(folders: list[Path]) -> Decontamination:
     """Return what no document may hold; `folders`: results of the stage `suite`."""
     texts, ends, suites = [], [], []
     for folder in folders:
-        about = manifest.verify(folder)
-        suites.append(about["settings"]["suite"])
-        (name,) = about["files"]
-        items = pq.ParquetFile(folder / name).read()
-        pairs = "good" in items.column_names
-        texts += zip(items["good"].to_pylist(), items["bad"].to_pylist(), strict=True) if pairs else texts_of(items)
+        suites.append(manifest.verify(folder, ITEMS)["settings"]["suite"])
+        texts += texts_of(pq.ParquetFile(folder / ITEMS).read(["prompts", "options"]))
         ends.append(len(texts))
     return Decontamination(sought(texts), suites, ends)
