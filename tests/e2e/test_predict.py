@@ -255,7 +255,7 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     shutil.copytree(labeller, tmp_path / "converted/occ", ignore_dangling_symlinks=True)
 
     def configure(**predict) -> Configuration:
-        inputs = {"inputs": {"one": "one.csv", "two": {"file": "two.csv", "context_column": "lang"}}}
+        inputs = {"inputs": {"one": "one.csv", "two": "two.csv"}, "context_column": "lang"}
         train = {"objective": "labels", "sequence_lengths": [128], "phase_starts": [0.0]}
         occ = {"languages": ["eng"], "train": train, "predict": inputs | predict}
         values = {"preset": "tiny", "corpus": {"label_columns": ["code"]}, "predict": {"text_column": "occ1"}}

@@ -642,7 +642,7 @@ def test_sections_at_nothing_but_neutral_values_are_read_as_they_were_meant(proj
     ("job", "message"),
     [
         (("suite", "eng", "blimp_nl"), "the suite blimp_nl has no pairs of eng"),
-        (("base_model", "eng", ""), r"model eng continues no folder or repository \(model\.source\)"),
+        (("base_model", "eng", ""), r"model eng: model\.source is no folder or repository"),
     ],
 )
 def test_a_job_that_a_language_or_model_does_not_have_is_refused(job, message):
