@@ -718,11 +718,8 @@ class SubmissionStage(NamedStage):
     stage = "submission"
     named = "submissions/{model}.json"
 
-    challenge: str  # the title of the challenge
-    track: str  # the challenge's name of the track
     backend: str  # the challenge's name of the scores that are submitted: causal or mlm
     rules: str  # the rules of the challenge (`submissions.Rules`) as JSON, whose order the file of a challenge has
-    checkpoints: list[str]  # the names of the checkpoints that the challenge asks for
     codes: dict[str, str]  # {task: the language of the model that its scores are of}; other tasks have no scores
     tuned: dict[str, dict[str, str]] = {}  # {task: {subtask: the job that fine-tunes for it, such as "rte.42"}}
     own: list[str] = []  # suites and tasks of the challenge that the user's settings define themselves

@@ -121,11 +121,11 @@ def _partial(
 
     Times and variables are [rows]; rows where one is missing are left out.
     """
-    there = ~np.isnan(np.array([times, surprisal, *others])).any(axis=0)
     # Products of variables minus their means span the same space as products of the variables, but rounding harms less.
-    variables = [each - each[there].mean() for each in others]
+    variables = [each - np.nanmean(each) for each in others]
     products = [one * other for i, one in enumerate(variables) for other in variables[:i]]
     base, both = np.column_stack([np.ones(len(times)), *variables, *products]), np.column_stack([surprisal, times])
+    there = np.isfinite(np.column_stack([base, both]).sum(1))
     if there.sum() < base.shape[1] + 2:
         raise UserError(
             f"{name}: only {there.sum()} rows have all numbers, too few for a regression on {base.shape[1]} predictors"

@@ -11,7 +11,7 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from babelmill.config.submissions import Rules
-from babelmill.suites.challenge.scored import READING, Scored
+from babelmill.suites.challenge.results import READING, Results
 
 SHORTEST_CARD = 200  # characters of a model card's text
 
@@ -31,12 +31,10 @@ def wrong_in_strict(content: dict[str, Any], rules: Rules) -> Iterator[str]:
             yield from wrong_sizes(name, counts, task.subtasks() or dict.fromkeys(counts, task.sizes))
 
 
-def wrong_at_checkpoints(name: str, scored: Scored, checkpoints: list[str]) -> Iterator[str]:
+def wrong_at_checkpoints(of: Results, name: str) -> Iterator[str]:
     """Yield what the challenge would refuse in the scores of a task at the checkpoints."""
-    task = scored.task
+    scored, task = of.fast[name], of.fast[name].task
     for checkpoint, entry in scored.at_checkpoints().items():
-        if checkpoint not in checkpoints:
-            continue
         if task.kind == "examples":
             counts, sizes = {name: entry["pairs"]["n"]}, {name: task.sizes}
         elif task.kind == "reading":  # whose regressions leave out words without some figure
@@ -44,9 +42,10 @@ def wrong_at_checkpoints(name: str, scored: Scored, checkpoints: list[str]) -> I
         else:
             counts = {scored.subtask(paradigm): share["n"] for paradigm, share in entry["by_paradigm"].items()}
             sizes = task.subtasks(fast=True)
-        there = {each.lower() for each in counts}
-        yield from wrong_sizes(f"{name} at {checkpoint}", counts, sizes)
-        yield from (f"{name} at {checkpoint}: {each} is missing" for each in sizes if each.lower() not in there)
+        if checkpoint in of.checkpoints:
+            there = {each.lower() for each in counts}
+            yield from wrong_sizes(f"{name} at {checkpoint}", counts, sizes)
+            yield from (f"{name} at {checkpoint}: {each} is missing" for each in sizes if each.lower() not in there)
 
 
 def wrong_sizes(where: str, counts: Mapping[str, int], sizes: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Read what a model scored on the suite of a task: what it predicts for each item, and its numbers at the checkpoints.
+"""Read what a model has for the tasks of a challenge: scores on suites, and predictions after fine-tuning.
 
 A prediction is the option with the best score; of several, the first. (The challenge breaks ties at random.) It is
 right if its text is that of the right option, as the challenge compares texts: so a pair of two equal sentences is
@@ -6,7 +6,7 @@ always right.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from babelmill.config.submissions import Task
+from babelmill.config.snapshots import name_of
+from babelmill.config.submissions import Rules, Task
 from babelmill.core import manifest
 from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_json
@@ -44,6 +45,10 @@ class Scored:
         """Return the entry of the language and the method in scores.json."""
         return self._entry_in(self.scores["languages"])
 
+    def at_checkpoints(self) -> dict[str, dict[str, Any]]:
+        """Return {name of a checkpoint: the entry of the language and the method} of all scored checkpoints."""
+        return {each["name"]: self._entry_in(each["languages"]) for each in self.scores.get("snapshots", [])}
+
     def _entry_in(self, languages: dict[str, Any]) -> dict[str, Any]:
         methods = languages.get(self.code, {}).get("methods", {})
         if self.method not in methods:
@@ -60,38 +65,73 @@ class Scored:
         return pq.ParquetFile(self.folder / ITEMS).read().filter(pc.field("language") == self.code)
 
     def columns(self, *names: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the cells of some columns of each item; raise a UserError if an item has no score."""
-        rows = zip(*(self.rows[name].to_pylist() for name in names), strict=True)
-        for row in rows:
-            if any(value is None for value in row):
+        """Yield the cells of some columns of each item, None where there is nothing."""
+        return zip(*(self.rows[name].to_pylist() for name in names), strict=True)
+
+    def items(self, *names: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the options of each item, and the cells of some columns; raise a UserError if an item has no score."""
+        for options, *row in self.columns("options", *names):
+            if None in row:
                 raise UserError(
                     f"{self.folder}: an item of {line(self.task.suite or '')} has no {self.method} score"
-                    f" ({line(str(row[0]), 60)}): it is longer than the model reads, or only a sample was scored"
+                    f" ({line(options[0], 60)!r}): it is longer than the model reads, or only a sample was scored"
                     " (evaluation.pairs, masked_pairs)"
                 )
-            yield row
-
-    def at_checkpoints(self) -> dict[str, dict[str, Any]]:
-        """Return {name of a checkpoint: the entry of the language and the method} of all scored checkpoints."""
-        return {each["name"]: self._entry_in(each["languages"]) for each in self.scores.get("snapshots", [])}
+            yield options, *row
 
     def subtask(self, paradigm: str) -> str:
         """Return how the challenge calls a paradigm of the suite."""
         return self.task.paradigms.get(paradigm, paradigm)
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """The scores of a model that was fine-tuned for the subtasks of a task."""
+
+    folders: dict[str, Path]  # {subtask: a result of the stage `tune`}
+    code: str  # the language of the model that the task is about
+
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """Return {subtask: the entry of the language in scores.json}."""
+        for folder in self.folders.values():
+            manifest.verify(folder, "scores.json")
+        return {
+            name: read_json(folder / "scores.json")["languages"][self.code] for name, folder in self.folders.items()
+        }
+
+    def rows(self, subtask: str, file: str = "predictions.parquet") -> list[dict[str, Any]]:
+        """Return the predictions of the language in a file."""
+        manifest.verify(self.folders[subtask], file)
+        rows = pq.ParquetFile(self.folders[subtask] / file).read().to_pylist()
+        return [row for row in rows if row["language"] == self.code]
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that a model has for a challenge, by task; tasks without scores are left out."""
+
+    rules: Rules
+    scored: dict[str, Scored] = field(default_factory=dict)  # of the final model
+    fast: dict[str, Scored] = field(default_factory=dict)  # on the suites of the checkpoints
+    tuned: dict[str, Tuned] = field(default_factory=dict)
+    there: frozenset[str] = frozenset()  # the checkpoints that the model has
+
+    @cached_property
+    def checkpoints(self) -> list[str]:
+        """Return the names of the checkpoints that the challenge asks for."""
+        return [name_of(point) for point in self.rules.points()]
+
+
 def predictions(scored: Scored) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the entry of a task in the challenge's file, and {subtask: which of its predictions are right}."""
     found, points = dict[str, Any](), dict[str, list[bool]]()
-    columns = ("options", "prompts", "right", "paradigm", scored.method)
-    for options, prompts, right, paradigm, scores in scored.columns(*columns):
-        texts, name = options, scored.subtask(paradigm)
+    for texts, prompts, right, paradigm, scores in scored.items("prompts", "right", "paradigm", scored.method):
         if scored.task.prediction == "whole":
-            texts = [prompt + option for prompt, option in zip(prompts, options, strict=True)]
-        chosen = int(np.argmax(scores))
+            texts = [prompt + option for prompt, option in zip(prompts, texts, strict=True)]
+        name, pred = scored.subtask(paradigm), texts[int(np.argmax(scores))]
         of_subtask = found.setdefault(name, {"predictions": []})["predictions"]
-        of_subtask.append({"id": f"{name}_{len(of_subtask)}", "pred": texts[chosen]})
-        points.setdefault(name, []).append(texts[chosen].strip() == texts[right].strip())
+        of_subtask.append({"id": f"{name}_{len(of_subtask)}", "pred": pred})
+        points.setdefault(name, []).append(pred.strip() == texts[right].strip())
     return found, {name: np.array(each, float) for name, each in points.items()}
 
 
@@ -106,20 +146,18 @@ def hidden(scored: Scored) -> dict[str, Any]:
             f"{scored.folder}: its items have no `harness_id`, by which the challenge knows them; set"
             f" suites.{scored.task.suite}.harness_ids: true"
         )
-    rows = scored.columns("options", "harness_id", "right", scored.method, f"{scored.method}_points")
     return {
         name: {"scores": scores, "has_unk": scores.index(max(scores)) == right and points == 0}
-        for _, name, right, scores, points in rows
+        for _, name, right, scores, points in scored.items(
+            "harness_id", "right", scored.method, f"{scored.method}_points"
+        )
     }
 
 
 def reading(scored: Scored) -> dict[str, Any]:
     """Return the entry of the reading task: the surprisal of each word, and of the word before it."""
-    columns = (scored.rows[name].to_pylist() for name in ("item_id", scored.method, f"{scored.method}_prev"))
-    found = [
-        {"id": number, "pred": number_of(own), "prev_pred": number_of(before)}
-        for number, own, before in zip(*columns, strict=True)
-    ]
+    rows = scored.columns("item_id", scored.method, f"{scored.method}_prev")
+    found = [{"id": number, "pred": number_of(own), "prev_pred": number_of(before)} for number, own, before in rows]
     return {"reading": {"predictions": found}}
 
 
@@ -131,7 +169,6 @@ def number_of(value: float | None) -> float:
 def surprisals(scored: Scored, model: str, checkpoints: list[str]) -> dict[str, Any]:
     """Return the surprisals of words in contexts at all checkpoints of the challenge, for the age of acquisition."""
     names = ("snapshot", "million_words", "target_word", "context_id", "context", scored.method)
-    rows = scored.rows.filter(pc.field("snapshot").isin(checkpoints))
     found = [
         {
             "step": step,
@@ -141,8 +178,32 @@ def surprisals(scored: Scored, model: str, checkpoints: list[str]) -> dict[str, 
             "context": context,
             "surprisal": number_of(value),
         }
-        for step, words, word, number, context, value in zip(*(rows[name].to_pylist() for name in names), strict=True)
+        for step, words, word, number, context, value in scored.columns(*names)
+        if step in checkpoints
     ]
     done = len({each["step"] for each in found})
     about = {"model_name": model, "use_bos_only": False, "total_steps": len(checkpoints), "completed_steps": done}
     return {"metadata": about, "results": found}
+
+
+def classes(tuned: Tuned) -> dict[str, Any]:
+    """Return the entry of a task in the file of a strict track: the number of each row's class."""
+    found = {}
+    for name, score in tuned.scores().items():
+        labels = [score["classes"].index(row["prediction"]) for row in tuned.rows(name)]
+        found[name] = {"predictions": [{"id": f"{name}_{i}", "pred": label} for i, label in enumerate(labels)]}
+    return found
+
+
+def labels(tuned: Tuned, tags: bool) -> list[dict[str, Any]]:
+    """Return the entry of a task in the file of the multilingual track: the label of each row.
+
+    `tags`: return those of the words of each sentence that is only predicted, without words that have none, as the
+    challenge's script does it.
+    """
+    (name,) = tuned.folders
+    rows = tuned.rows(name, "predicted.parquet" if tags else "predictions.parquet")
+    found: dict[int, list[str]] = {}
+    for number, row in enumerate(rows):
+        found.setdefault(row["sentence"] if tags else number, []).extend(filter(None, [row["prediction"]]))
+    return [{"index": i, "prediction": " ".join(each)} for i, each in found.items()]
