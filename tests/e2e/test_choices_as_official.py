@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from babelmill import suite as suite_stage
-from babelmill.cli import main
 from babelmill.commands.by_hand import made_by_hand
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
@@ -88,10 +87,6 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
             assert about["languages"]["eng"]["headline"]["score"] == pytest.approx(score, abs=0.006), name
 
 
-def items_of(model: ScoringModel, how, texts, prompts):
-    return model.items(texts, how, [[len(prompt) for prompt in each] for each in prompts])
-
-
 PROMPTS = [["Ann has a small cat and a dog. "] * 3, ["The dog", "A cat"], [""] * 2, ["The cat "] * 4]
 OPTIONS = [
     ["She has a cat.", "She has a tree.", "It"],
@@ -99,27 +94,6 @@ OPTIONS = [
     ["The cat sat.", "The cat sat."],
     ["sat.", "sat on it.", "is not here.", "a"],
 ]
-
-
-@pytest.mark.parametrize("positions", [1, 1000])
-def test_a_prompt_is_read_once_and_changes_no_score(models, positions, monkeypatch):
-    """Options of one length or of several, under one prompt or two, and equal ones; each blind to the others."""
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": positions})
-    model = ScoringModel(models["gpt_bert"], {})
-    how = model.method("causal")
-    texts = [[p + o for p, o in zip(*each, strict=True)] for each in zip(PROMPTS, OPTIONS, strict=True)]
-    items = items_of(model, how, texts, PROMPTS)
-    scorer, longest = model.scorer(how)
-    found = {}
-    for shares in (True, False):
-        scorer.shares = shares
-        order = sentences.in_order(items, longest, shares)
-        rows = np.concatenate(list(sentences.scores(scorer, items, order, how)))
-        found[shares] = rows[np.argsort(order)]
-    assert found[True] == pytest.approx(found[False], abs=1e-4, nan_ok=True)
-    assert [int(np.isfinite(row[:-1]).sum()) for row in found[True]] == [3, 2, 2, 4]
-    joined = sentences.join(items[0])
-    assert len(joined.ids) < sum(len(each.ids) for each in items[0]) - 2 * len(items[0][0].ids) // 2
 
 
 def test_items_that_were_scored_are_not_scored_again(models, tmp_path, monkeypatch):
@@ -140,19 +114,3 @@ def test_items_that_were_scored_are_not_scored_again(models, tmp_path, monkeypat
     assert len(scored) == 2, "the sums are kept, and the means are made of them"
     tokens = [[len(each.scored) for each in item] for item in model.items(texts, model.method("masked"), prompts)]
     assert means[1, :2] == pytest.approx(everything[1, :2] / tokens[1]) and tokens[1][0] > 1
-
-
-def test_two_models_are_scored_and_compared_by_hand(models, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/config.yaml").write_text(json.dumps(CONFIG[0][1]))
-    for kind, model in models.items():
-        for suite in ("entity_tracking", "wug_adj"):
-            out = f"scores/{kind}/{suite}"
-            assert main(["score", str(model), "--suite", suite, "--method", "causal", "--out", out]) == 0
-    assert "wug_adj, causal: eng" in (messages := capsys.readouterr().err) and "(Spearman x 100)" in messages
-    assert main(["compare", "scores/gpt_bert", "scores/gpt2"]) == 0
-    answer = capsys.readouterr().out
-    weighting = "the mean over phenomena of the mean of their paradigms"
-    assert f"entity_tracking: % right, {weighting}, causal" in answer and "McNemar, " in answer
-    assert "wug_adj: Spearman x 100, causal" in answer and "no test compares such scores" in answer

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -20,9 +21,9 @@ from babelmill.score import score
 from babelmill.stages import ScoreStage
 from babelmill.suites import predictions, sentences
 from babelmill.suites.acquisition import summary, tokens_in_a_sentence
+from babelmill.suites.items import MONTHS
 from babelmill.suites.scoring_model import ScoringModel
 from babelmill.suites.sentences import Scorer
-from babelmill.suites.word_files import MONTHS
 from helpers import DATA
 from helpers.models import seeded
 from helpers.results.fields import undocumented
@@ -102,20 +103,16 @@ def test_words_in_contexts_are_scored_as_by_the_official_code(kind, backend, met
 
 def test_curves_of_learning_give_the_official_ages():
     expected = NUMBERS["july"]["aoa of curves"]
-    known = expected["words"]
-    curves = [row for row in NUMBERS["curves"] if row[1] in known]  # others take seconds, and are in no correlation
-    steps = list(dict.fromkeys(row[0] for row in curves))
-    points = [[row for row in curves if row[0] == step] for step in steps]
-    words = [row[1] for row in points[0]]
-    assert all([row[1:3] for row in rows] == [row[1:3] for row in points[0]] for rows in points)
-    named = [1e6 * float(step.removeprefix("chck_").removesuffix("M")) for step in steps]
-    surprisal = np.array([[row[3] for row in rows] for rows in points], float)
+    curves = [row for row in NUMBERS["curves"] if row[1] in expected["words"]]  # the others take seconds
     tokenizer = seeded_tokenizer()
-    tokens = tokens_in_a_sentence(tokenizer, list(dict.fromkeys(words)))
     with open(AOA / "cdi_human.csv") as file:
-        rows = list(csv.DictReader(file))
-    children = {row["word"]: [float(row[str(month)] or "nan") for month in MONTHS] for row in rows}
-    found = summary(words, children, np.array(named), surprisal, tokens, tokenizer.vocab_size)
+        of_words = {row["word"]: [float(row[str(month)] or "nan") for month in MONTHS] for row in csv.DictReader(file)}
+    steps, words, _, surprisals = zip(*(row[:4] for row in curves), strict=True)
+    tokens = tokens_in_a_sentence(tokenizer, list(dict.fromkeys(words)))
+    columns = {"snapshot": steps, "target_word": words, "children": [of_words[word] for word in words]}
+    columns |= {"million_words": [float(step[5:-1]) for step in steps], "tokens": [tokens[word] for word in words]}
+    columns |= {"vocabulary": [tokenizer.vocab_size] * len(words), "causal": surprisals}
+    found = summary(pa.table({name: list(values) for name, values in columns.items()}), "causal")
     ages = {each["word"]: [each["model"], each["children"]] for each in found["words"] if each["model"] is not None}
     assert ages.keys() == expected["words"].keys()
     for word, both in expected["words"].items():

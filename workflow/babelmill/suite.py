@@ -3,7 +3,7 @@
     python -m babelmill.suite results/settings/suite/blimp_eng-a466db5282.json --threads 2
 
 The stage reads the user's own files, or fetches the files of the language from a dataset on the Hugging Face Hub, at
-one commit (see `download`). It writes `items.parquet` (its columns: `suites/items.py`, `suites/word_files.py`) and
+one commit (see `download`). It writes `items.parquet` (its columns: `suites/items.py`) and
 `manifest.json`, whose figures count items that may be wrong. No data of a suite ships with the project or with a model.
 
 This stage needs a network, which compute nodes often lack.

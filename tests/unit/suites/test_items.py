@@ -94,13 +94,13 @@ def test_the_names_of_items_in_lm_evaluation_harness():
     [
         ({"answer": 2}, {}, r"x.jsonl: line 2: right = '2': the number of an option from 0 to 1 is expected"),
         ({"answer": "one"}, {}, r"line 2: right = 'one': the number of an option"),
-        ({"ends": ["x", " "]}, {}, r"line 2: option 1 is empty; correct the file"),
-        ({"ends": ["x"]}, {}, r"line 2: column 'ends' holds '\[\"x\"\]'; a list of two or more options is expected"),
-        ({"ends": None}, {}, r"line 2: column 'ends' holds ''; a list of two or more"),
-        ({"ends": [1, 2]}, {}, r"line 2: column 'ends' holds '\[1, 2\]'; a list of two or more"),
+        ({"ends": ["x", " "]}, {}, r"line 2: options\[1\] = ' ': a text is expected"),
+        ({"ends": ["x"]}, {}, r"line 2: options = '\[\"x\"\]': a list of two or more texts, or texts with tabs"),
+        ({"ends": None}, {}, r"line 2: options = '': a list of two or more"),
+        ({"ends": [1, 2]}, {}, r"line 2: options = '\[1, 2\]': a list of two or more"),
         ({}, {"options": "endings"}, r"x.jsonl: no column 'endings'; there are .*; set suites.mine.options$"),
         ({}, {"prompt": "{story}"}, r"no column 'story'; there are .*; set suites.mine.prompt and options$"),
-        ({}, {"ratio": "kind"}, r"line 1: column 'kind' holds 'a'; a number is expected$"),
+        ({}, {"ratio": "kind"}, r"line 1: ratio = 'a': a number is expected$"),
         ({}, {"drop": "."}, r"contain no item \(besides those that drop = '.' leaves out\)$"),
     ],
 )
@@ -113,7 +113,7 @@ def test_bad_items_are_one_line(changed, keys, message):
 @pytest.mark.parametrize(
     ("rows", "keys", "message"),
     [
-        ([ROWS[0], ROWS[0] | {"text": " "}], {}, r"pairs.jsonl: line 2: option 0 is empty; correct the file"),
+        ([ROWS[0], ROWS[0] | {"text": " "}], {}, r"pairs.jsonl: line 2: options\[0\] = ' ': a text is expected"),
         (ROWS, {"options": ["{text}", "{bad}"]}, r"no column 'bad'; there are .*; set suites\.mine\.good and bad$"),
         (ROWS, {"options": ["{text}", "{number}"]}, r"'number' is no text: 2"),
         ([], {}, r"pairs.jsonl: these files contain no pair"),

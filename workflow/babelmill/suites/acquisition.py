@@ -16,17 +16,18 @@ snapshot counts as the number of words in its name, such as 1 million for `chck_
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scipy.optimize import curve_fit
 from scipy.stats import pearsonr
 
 from babelmill.core.files import UserError
+from babelmill.suites.items import MONTHS
 from babelmill.suites.predictions import Prediction, Word
 from babelmill.suites.results import Z
-from babelmill.suites.word_files import MONTHS
 
 HALF = 0.5
 FEWEST = 3  # words for a correlation, and points for a curve
@@ -131,39 +132,30 @@ def age_of_model(words: np.ndarray, surprisal: np.ndarray, chance: float) -> flo
 # Scores.
 
 
-def summary(
-    words: Sequence[str],
-    children: Mapping[str, Sequence[float] | None],
-    points: np.ndarray,
-    surprisal: np.ndarray,
-    tokens: Mapping[str, int],
-    vocabulary: int,
-) -> dict[str, Any]:
+def summary(scored: pa.Table, method: str) -> dict[str, Any]:
     """Return the entry of a method in scores.json, with the keys that a suite of pairs has, and some more.
 
-    `words`: of each context. `children`: {word: the share of children who say it at each of MONTHS}. `points`: the
-    number of words in the name of each snapshot. `surprisal`: [snapshots, contexts], nan for what could not be scored.
-    `tokens`: {word: the number of its tokens in a sentence}. The entry has `correlation`, {"r", "p", "n"} before the
-    rule replaces r by 0, and `words`, the ages of each word: {word, `children`: months, `model`: log10 of words}.
+    The table has all contexts for each snapshot in turn: `target_word`, `children` (see `age_of_children`), `tokens` of
+    the word in a sentence, `million_words` of the snapshot, the `vocabulary`, and the surprisals by the method. The
+    entry has `correlation`, {"r", "p", "n"} before the rule replaces r by 0, and `words`, the ages of each word: {word,
+    `children`: months, `model`: log10 of words}.
     """
+    size = len(scored) // len(set(scored["snapshot"].to_pylist()))
+    points = 1e6 * scored["million_words"].to_numpy()[::size]
+    surprisal = scored[method].to_numpy().astype(float).reshape(-1, size)
     places: dict[str, list[int]] = {}
-    for number, word in enumerate(words):
+    for number, word in enumerate(scored["target_word"][:size].to_pylist()):
         places.setdefault(word, []).append(number)
     ages: list[dict[str, Any]] = []
     for word, of_word in places.items():
-        if (of_children := age_of_children(children.get(word))) is not None:
-            means, chance = surprisal[:, of_word].mean(1), tokens[word] * math.log(vocabulary)
-            ages.append({"word": word, "children": of_children, "model": age_of_model(points, means, chance)})
+        shares, tokens, entries = (scored[key][of_word[0]].as_py() for key in ("children", "tokens", "vocabulary"))
+        if (of_children := age_of_children(shares)) is not None:
+            of_model = age_of_model(points, surprisal[:, of_word].mean(1), tokens * math.log(entries))
+            ages.append({"word": word, "children": of_children, "model": of_model})
     found = correlation(ages)
     score = share(found)
-    return {
-        "pairs": score,
-        "paradigms": score,
-        "by_phenomenon": {"all": score},
-        "by_paradigm": {"all": score},
-        "correlation": found,
-        "words": ages,
-    }
+    whole = {"pairs": score, "paradigms": score, "by_phenomenon": {"all": score}, "by_paradigm": {"all": score}}
+    return whole | {"correlation": found, "words": ages}
 
 
 def correlation(ages: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,17 +1,19 @@
 """Read the items of a suite from its files (stage `suite`). What an item is, is said by the keys of `entries.Suite`.
 
 There are two kinds of items: options after prompts, of which one is right, and words after contexts. A minimal pair is
-an item with two options, the good sentence and the bad one, and empty prompts.
+an item with two options, the good sentence and the bad one, and empty prompts. The challenge's files of words are read
+as the challenge reads them, with pandas: there, an empty cell and "None" are the same.
 """
 
 import contextlib
 import hashlib
+import io
 import json
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.json as pj
@@ -21,10 +23,13 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.core.templates import OF_FILE, columns_of, fill
+from babelmill.core.words import plural
 from babelmill.stages import SuiteStage
-from babelmill.suites.word_files import read_acquisition, read_reading_times
 from babelmill.tables.rows import Asked, TextRow, text_rows
-from babelmill.tables.text import Form, opened
+from babelmill.tables.text import Form, opened, read_text
+
+if TYPE_CHECKING:  # suites of sentences do without pandas, whose import takes a second
+    import pandas as pd
 
 log = logging.getLogger("babelmill.suite")
 
@@ -38,6 +43,25 @@ COLUMNS = [
     *((name, pa.string()) for name in GROUPS),
 ]
 OF_SOME = [("ratio", pa.float64()), ("harness_id", pa.string())]  # columns of suites that ask for them
+
+
+# The columns of words with reading times: texts, what predicts the times, and the times.
+TEXTS = ("item", "word", "prev_item", "prev_word")
+PREDICTORS = ("Subtlex_log10", "length", "context_length")
+OF_WORD_BEFORE = "prev_length"
+EYE_TRACKING = ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")
+SELF_PACED = "self_paced_reading_time"
+NUMBERS = (*PREDICTORS, OF_WORD_BEFORE, *EYE_TRACKING, SELF_PACED)
+NO_TEXT = "None"  # what the challenge's rule reads if there is no text before a word
+MONTHS = range(16, 31)
+ACQUISITION = pa.schema(
+    [
+        ("target_word", pa.string()),
+        ("context_id", pa.int64()),
+        ("context", pa.string()),
+        ("children", pa.list_(pa.float64())),  # the share who say it at each of MONTHS; null if it is unknown
+    ]
+)
 
 
 def read_items(settings: SuiteStage, paths: Sequence[Path]) -> pa.Table:
@@ -73,7 +97,7 @@ def read_options(settings: SuiteStage, paths: Sequence[Path]) -> pa.Table:
         item["prompts"] = before * count if len(before) == 1 else before
         item["right"] = right_of(row, how.get("right", 0), count)
         if "ratio" in how:
-            item["ratio"] = number_of(row, how["ratio"])
+            item["ratio"] = ratio_of(row, how["ratio"])
         item["phenomenon"] = group_of(row, how.get("phenomenon")) or "all"
         item["paradigm"] = group_of(row, how.get("paradigm")) or item["phenomenon"]
         rows.append(item)
@@ -168,28 +192,22 @@ def column_of(named: str) -> str:
 
 def options_of(row: TextRow, named: str | list[str]) -> list[str]:
     """Return the options of a row: filled templates, or the list that a column holds (or texts with tabs between)."""
-    found = list_of(row, column_of(named)) if isinstance(named, str) else [row.filled(each) for each in named]
+    if isinstance(named, list):
+        found = [row.filled(template) for template in named]
+    else:
+        cell, found = row.cells[column_of(named)], list[Any]()
+        if cell.startswith("["):
+            with contextlib.suppress(ValueError):
+                found = json.loads(cell)
+        found = found or cell.split("\t")
+        if len(found) < 2 or not all(isinstance(each, str) for each in found):
+            raise wrong(row, "options", cell, "a list of two or more texts, or texts with tabs between, is expected")
     for number, option in enumerate(found):
         if not option.strip():
-            raise UserError(f"{row.where}: option {number} is empty; correct the file")
+            raise wrong(row, f"options[{number}]", option, "a text is expected")
     if isinstance(named, list) or "{" not in named:
         return found
     return [fill(named, row.cells | {OF_FILE: row.file, column_of(named): option}) for option in found]
-
-
-def list_of(row: TextRow, column: str) -> list[str]:
-    """Return the texts of a cell: a list in JSON, or texts with tabs between."""
-    cell, found = row.cells[column], list[Any]()
-    if cell.startswith("["):
-        with contextlib.suppress(ValueError):
-            found = json.loads(cell)
-    found = found or cell.split("\t")
-    if len(found) > 1 and all(isinstance(each, str) for each in found):
-        return found
-    raise UserError(
-        f"{row.where}: column {escape.line(repr(column), 100)} holds {escape.line(repr(cell), 60)}; a list of two or"
-        " more options is expected, or texts with tabs between"
-    )
 
 
 def right_of(row: TextRow, named: str | int, count: int) -> int:
@@ -197,18 +215,87 @@ def right_of(row: TextRow, named: str | int, count: int) -> int:
     value = row.cells[named] if isinstance(named, str) else str(named)
     if value.isdecimal() and int(value) < count:
         return int(value)
-    raise UserError(
-        f"{row.where}: right = {escape.line(repr(value), 60)}: the number of an option from 0 to {count - 1} is"
-        " expected"
-    )
+    raise wrong(row, "right", value, f"the number of an option from 0 to {count - 1} is expected")
 
 
-def number_of(row: TextRow, column: str) -> float:
+def ratio_of(row: TextRow, column: str) -> float:
     """Return the number in a column."""
-    try:
+    with contextlib.suppress(ValueError):
         if math.isfinite(value := float(row.cells[column])):
             return value
-    except ValueError:
-        pass
-    shown = escape.line(repr(row.cells[column]), 60)
-    raise UserError(f"{row.where}: column {escape.line(repr(column), 100)} holds {shown}; a number is expected")
+    raise wrong(row, "ratio", row.cells[column], "a number is expected")
+
+
+def wrong(row: TextRow, key: str, value: str, expected: str) -> UserError:
+    """Return the error about what a row holds for a key of the suite."""
+    return UserError(f"{row.where}: {key} = {escape.line(repr(value), 60)}: {expected}")
+
+
+# Words after contexts.
+
+
+def _table(path: Path, texts: Iterable[str], numbers: Iterable[str]) -> "pd.DataFrame":
+    """Return these columns of a CSV file; raise a UserError if one is missing, or holds something else."""
+    import pandas as pd
+
+    kinds: Any = {**dict.fromkeys(texts, str), **dict.fromkeys(numbers, float)}
+    try:
+        table = pd.read_csv(io.StringIO(read_text(path)), dtype=kinds).loc[:, [*kinds]]
+    except (ValueError, KeyError) as error:
+        raise UserError(f"{path}: it is not the challenge's table: {escape.line(str(error), 300)}") from None
+    if table.empty:
+        raise UserError(f"{path}: it has no rows")
+    return table
+
+
+def read_reading_times(path: Path) -> pa.Table:
+    """Return the rows of a file such as reading_data.csv: `item_id` and the columns TEXTS and NUMBERS.
+
+    `item` is the text before the word; `prev_item` and `prev_word` are those of the word before, or null.
+    """
+    table = _table(path, TEXTS, NUMBERS)
+    without = table["word"].isna().to_numpy()
+    if without.any():
+        raise UserError(f"{path}: row {int(without.argmax()) + 1} has no word; correct the file")
+    table["item"] = table["item"].fillna(NO_TEXT)
+    found = pa.Table.from_pandas(table[[*TEXTS, *NUMBERS]], preserve_index=False).replace_schema_metadata(None)
+    return found.add_column(0, "item_id", pa.array(range(len(table))))
+
+
+def read_acquisition(contexts: Path, human: Path) -> pa.Table:
+    """Return the contexts of words with what children know of these words: the columns of ACQUISITION.
+
+    `contexts` is a file such as cdi_childes.json: {word: [{"context": text}, ...]}; words of one letter are left out.
+    `human` is one such as cdi_human.csv: the column `word`, and the share of children who say the word at each of
+    MONTHS. Words that it lacks are said.
+    """
+    found, months = _contexts(contexts), [str(month) for month in MONTHS]
+    table = _table(human, ["word"], months).drop_duplicates("word").set_index("word")  # the first row of a word counts
+    children = dict(zip(table.index, table[months].to_numpy().tolist(), strict=True))
+    missing = [word for word in found if word not in children]
+    if len(missing) == len(found):
+        raise UserError(f"{human}: it has none of the {len(found)} words of {contexts} ({escape.some(missing, 3)})")
+    if missing:
+        said = "%s: %s of %s without a row (%s): no age of acquisition is known"
+        log.warning(said, human, plural(len(missing), "word"), contexts.name, escape.some(missing, 3))
+    rows = [
+        {"target_word": word, "context_id": number, "context": context, "children": children.get(word)}
+        for word, texts in found.items()
+        for number, context in enumerate(texts)
+    ]
+    return pa.Table.from_pylist(rows, ACQUISITION)
+
+
+def _contexts(path: Path) -> dict[str, list[str]]:
+    """Return {word: its contexts} of a file; raise a UserError if it has another form."""
+    try:
+        content = json.loads(read_text(path))
+        found = {word: [str(each["context"]) for each in texts] for word, texts in content.items() if len(word) > 1}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        found = {}
+    if any(found.values()):
+        return found
+    raise UserError(
+        f"{path}: expected words with their contexts, as the challenge's cdi_childes.json:"
+        ' {"word": [{"context": "text before the word"}]}'
+    )

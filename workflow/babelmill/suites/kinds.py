@@ -209,16 +209,14 @@ class Acquisition(OfWords):
         tokens = acquisition.tokens_in_a_sentence(model.tokenizer, list(dict.fromkeys(words)))
         parts = []
         for name, place, snapshot in model.snapshots():
-            part = items.add_column(1, "snapshot", pa.array([name] * len(items), pa.string()))
-            million = pa.array([place["million_words"]] * len(items), pa.float64())
-            part = part.append_column("million_words", million)
 
             def predicted(mask: int | None, tokenizer: Any = snapshot.tokenizer) -> list[Word]:
                 return acquisition.predictions(tokenizer, contexts, words, mask)
 
+            part = items.append_column("snapshot", pa.array([name] * len(items)))
+            part = part.append_column("million_words", pa.array([float(place["million_words"])] * len(items)))
             for method in self.methods(settings):
-                both = list(zip(contexts, words, strict=True))
-                found = snapshot.surprisals(method, both, predicted, partial / name)
+                found = snapshot.surprisals(method, list(zip(contexts, words, strict=True)), predicted, partial / name)
                 part = part.append_column(method, pa.array(found, pa.float64(), from_pandas=True))
             model.too_long = snapshot.too_long
             log.info("%s: %s of %s", settings.suite, plural(len(items), "context"), name)
@@ -234,16 +232,7 @@ class Acquisition(OfWords):
         return table.append_column("vocabulary", pa.array([model.tokenizer.vocab_size] * len(table), pa.int64()))
 
     def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
-        size = len(scored) // len(set(scored["snapshot"].to_pylist()))
-        words, children, tokens = (scored[name][:size].to_pylist() for name in ("target_word", "children", "tokens"))
-        return acquisition.summary(
-            words,
-            dict(zip(words, children, strict=True)),
-            1e6 * scored["million_words"].to_numpy()[::size],
-            scored[method].to_numpy().astype(float).reshape(-1, size),
-            dict(zip(words, tokens, strict=True)),
-            scored["vocabulary"][0].as_py(),
-        )
+        return acquisition.summary(scored, method)
 
     def texts(self, scored: pa.Table) -> list[tuple[str, str]]:
         """Return the context and the word of each item, once."""

@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
+from babelmill.suites.items import EYE_TRACKING, NUMBERS, OF_WORD_BEFORE, PREDICTORS, SELF_PACED, TEXTS
 from babelmill.suites.predictions import Prediction, Word
-from babelmill.suites.word_files import EYE_TRACKING, NUMBERS, OF_WORD_BEFORE, PREDICTORS, SELF_PACED, TEXTS
 
 ALL = "all"
 MASKS = 3
