@@ -11,10 +11,10 @@ from babelmill.cli import main
 from babelmill.commands.by_hand import made_by_hand
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
+from babelmill.evaluation import likelihood
 from babelmill.graph import Graph
 from babelmill.score import score_suites
 from babelmill.stages import ScoreStage
-from babelmill.suites import sentences
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
 from helpers import DATA
@@ -91,10 +91,6 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
             assert about["languages"]["eng"]["headline"]["score"] == pytest.approx(score, abs=0.006), name
 
 
-def items_of(model: ScoringModel, how, texts, prompts):
-    return model.items(texts, how, [[len(prompt) for prompt in each] for each in prompts])
-
-
 PROMPTS = [["Ann has a small cat and a dog. "] * 3, ["The dog", "A cat"], [""] * 2, ["The cat "] * 4]
 OPTIONS = [
     ["She has a cat.", "She has a tree.", "It"],
@@ -102,27 +98,6 @@ OPTIONS = [
     ["The cat sat.", "The cat sat."],
     ["sat.", "sat on it.", "is not here.", "a"],
 ]
-
-
-@pytest.mark.parametrize("positions", [1, 1000])
-def test_a_prompt_is_read_once_and_changes_no_score(models, positions, monkeypatch):
-    """Options of one length or of several, under one prompt or two, and equal ones; each blind to the others."""
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": positions})
-    model = ScoringModel(models["gpt_bert"], {})
-    how = model.method("causal")
-    texts = [[p + o for p, o in zip(*each, strict=True)] for each in zip(PROMPTS, OPTIONS, strict=True)]
-    items = items_of(model, how, texts, PROMPTS)
-    scorer, longest = model.scorer(how)
-    found = {}
-    for shares in (True, False):
-        scorer.shares = shares
-        order = sentences.in_order(items, longest, shares)
-        rows = np.concatenate(list(sentences.scores(scorer, items, order, how)))
-        found[shares] = rows[np.argsort(order)]
-    assert found[True] == pytest.approx(found[False], abs=1e-4, nan_ok=True)
-    assert [int(np.isfinite(row[:-1]).sum()) for row in found[True]] == [3, 2, 2, 4]
-    joined = sentences.join(items[0])
-    assert len(joined.ids) < sum(len(each.ids) for each in items[0]) - 2 * len(items[0][0].ids) // 2
 
 
 def test_pairs_are_choices_with_two_options(models, tmp_path):
@@ -148,8 +123,8 @@ def test_pairs_are_choices_with_two_options(models, tmp_path):
 
 
 def test_items_that_were_scored_are_not_scored_again(models, tmp_path, monkeypatch):
-    """Of items with different numbers of options, too."""
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # an item at a time
+    """Of items with different numbers of options, too; the means are made of the sums that are kept."""
+    monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": 1})  # an item at a time
     texts = [
         [prompt + option for prompt, option in zip(*each, strict=True)] for each in zip(PROMPTS, OPTIONS, strict=True)
     ]
@@ -157,14 +132,19 @@ def test_items_that_were_scored_are_not_scored_again(models, tmp_path, monkeypat
     model, chosen = ScoringModel(models["gpt_bert"], {}), np.array([True, True, False, False])
     some = model.score("masked", texts, chosen, tmp_path, prompts)
     assert np.isnan(some[2:]).all()
-    scored, of_group = [], sentences._of_group
-    monkeypatch.setattr(sentences, "_of_group", lambda *given: scored.extend(given[2]) or of_group(*given))
+    scored, of_group = [], likelihood.Model._of_group
+    monkeypatch.setattr(
+        likelihood.Model, "_of_group", lambda self, group: scored.extend(i for i, _ in group) or of_group(self, group)
+    )
     everything = model.score("masked", texts, ~chosen | chosen, tmp_path, prompts)
     assert sorted(scored) == [2, 3] and np.array_equal(everything[:2], some[:2], equal_nan=True)
+    assert np.array_equal(model.score("masked", texts, chosen, tmp_path, prompts), some, equal_nan=True), "a sample"
     means = model.score("masked", texts, ~chosen | chosen, tmp_path, prompts, mean=True)
-    assert len(scored) == 2, "the sums are kept, and the means are made of them"
+    assert len(scored) == 2
     tokens = [[len(each.scored) for each in item] for item in model.items(texts, model.method("masked"), prompts)]
     assert means[1, :2] == pytest.approx(everything[1, :2] / tokens[1]) and tokens[1][0] > 1
+    model.score("masked", texts[::-1], ~chosen | chosen, tmp_path, prompts[::-1])
+    assert len(scored) == 6, "other items begin anew"
 
 
 def test_two_models_are_scored_and_compared_by_hand(models, tmp_path, monkeypatch, capsys):

@@ -19,7 +19,6 @@ from babelmill.core.files import UserError
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
 from babelmill.graph import Graph
 from babelmill.suites.kinds import KINDS
-from babelmill.suites.partial import Kept, delete
 from babelmill.suites.readers import READERS, Pairs
 from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
 from conftest import ROOT, SMALL
@@ -338,51 +337,6 @@ def test_a_sample_is_of_each_paradigm_and_the_same_in_any_order():
     assert taken_of(both, 7).tolist() == [*taken_of(table[:30], 7), *taken_of(table[30:], 7)], (
         "each language has its own"
     )
-
-
-KEPT = np.arange(12.0).reshape(4, 3)
-
-
-def scores_in(folder, method="causal", **made_of):
-    """What is kept of a method: {pair: scores}."""
-    kept = Kept(folder / f"{method}.rows", made_of)
-    return dict(zip(kept.items.tolist(), kept.scores.tolist(), strict=True))
-
-
-def add(folder, pairs, rows, **made_of):
-    Kept(folder / "causal.rows", made_of).add(pairs, rows)
-
-
-def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
-    add(folder / "partial", [7, 5], KEPT[:2], a=1)
-    add(folder / "partial", [6, 0], KEPT[2:], a=1)
-    whole = (folder / "partial/causal.rows").read_bytes()
-    (folder / "partial/causal.rows").write_bytes(whole + b"torn")
-    assert scores_in(folder / "partial", a=1) == dict(zip((7, 5, 6, 0), KEPT.tolist(), strict=True))
-    add(folder / "partial", [1], KEPT[:1], a=1)
-    assert list(scores_in(folder / "partial", a=1)) == [7, 5, 6, 0, 1]
-    assert scores_in(folder / "partial", a=2) == {}, "another model begins anew"
-    add(folder / "partial/chck_1M", [1], KEPT[:1], a=2)
-    (folder / "partial/mine.txt").touch()
-    delete(folder / "partial")
-    assert [path.name for path in (folder / "partial").iterdir()] == ["mine.txt"], "of snapshots neither"
-    (folder / "partial/mine.txt").unlink()
-    delete(folder / "partial")
-    assert not (folder / "partial").exists()
-
-
-def test_no_flipped_bit_becomes_a_score(folder):
-    """Each byte of each row: it and what follows is scored again; what stands before it is kept."""
-    add(folder / "partial", [3, 2, 1, 0], KEPT)
-    path = folder / "partial/causal.rows"
-    whole = path.read_bytes()
-    size = (len(whole) - 32) // 4
-    for place in range(len(whole)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
-        rows = max(0, place - 32) // size if place >= 32 else 0
-        assert scores_in(folder / "partial") == dict(zip([3, 2, 1][:rows], KEPT.tolist(), strict=False))
-    path.write_bytes(whole[:32] + whole[32 + size : 32 + 2 * size] + whole[32 : 32 + size])
-    assert list(scores_in(folder / "partial")) == [2, 3], "a row names its pair, so its place says nothing"
 
 
 def test_the_headline_is_the_most_precise_score():
