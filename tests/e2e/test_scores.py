@@ -9,15 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from babelmill.commands.score import table_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
+from babelmill.evaluation import likelihood
 from babelmill.score import made_of, report, score
 from babelmill.stages import ScoreStage
-from babelmill.suites import sentences
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
 from conftest import SMALL
@@ -81,28 +80,6 @@ def pairs():
     return [[*pair] for pair in zip(SENTENCES * 2, bad * 2, strict=True)]
 
 
-def test_what_was_scored_is_not_scored_again(exported, tmp_path, pairs, monkeypatch):
-    """An attempt that was killed left the scores of some pairs, and half a row; then the bound of pairs has changed."""
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # a pair at a time
-    model, everything = ScoringModel(exported / "export", {}), np.ones(len(pairs), bool)
-    partial = tmp_path / "partial"
-    some = everything.copy()
-    some[2:] = False
-    two = model.score("masked", pairs, some, partial)
-    assert np.isnan(two[2:]).all() and np.isfinite(two[:2]).all()
-    with open(tmp_path / "partial/masked.rows", "ab") as file:
-        file.write(b"half")
-    scored = []
-    of_group = sentences._of_group
-    monkeypatch.setattr(sentences, "_of_group", lambda *given: scored.extend(given[2]) or of_group(*given))
-    again = model.score("masked", pairs, everything, partial)
-    assert np.array_equal(two[:2], again[:2]) and sorted(scored) == list(range(2, len(pairs)))
-    assert (again[:, 0] > again[:, 1]).all(), "it knows the good ones"
-    assert np.array_equal(model.score("masked", pairs, some, partial), two, equal_nan=True), "a smaller sample"
-    assert np.array_equal(model.score("masked", pairs[::-1], everything, partial), again[::-1])
-    assert len(scored) == 2 * len(pairs) - 2, "other pairs begin anew"
-
-
 def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(exported, tmp_path, pairs, monkeypatch):
     """Of three, the second: neither the model nor the first snapshot is scored again, and the result is the same."""
     export = tmp_path / "export"
@@ -122,17 +99,17 @@ def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(expor
     pq.write_table(pairs_of(good, bad), suite / "items.parquet")
     manifest.write(suite, any_settings("suite"), ["items.parquet"], figures={"pairs": len(pairs)})
     settings = ScoreStage(covered=["eng"], methods=["masked"], suite="own", snapshots=True)
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # a pair at a time
-    of_group, scored = sentences._of_group, []
+    monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": 1})  # a pair at a time
+    of_group, scored = likelihood.Model._of_group, []
 
     def attempt(name: str, killed_at: int) -> dict:
         def group(*given):
             if len(scored) == killed_at:
                 raise KeyboardInterrupt
-            scored.append(given[2])
+            scored.append(given)
             return of_group(*given)
 
-        monkeypatch.setattr(sentences, "_of_group", group)
+        monkeypatch.setattr(likelihood.Model, "_of_group", group)
         model = ScoringModel(export, made_of(export, settings))
         score(model, [suite], settings, tmp_path / f"{name}.partial", tmp_path / name, [export, suite])
         return read_json(tmp_path / name / "scores.json")
@@ -171,61 +148,19 @@ def test_a_score_that_is_not_a_number_is_an_error(exported, tmp_path, pairs):
     for method in ("causal", "masked"):
         with pytest.raises(UserError, match=r"is not a number \(nan\)"):
             model.score(method, pairs, everything, tmp_path / method)
-    with pytest.raises(UserError, match=r"the score of the sentence '.*cat.*' is not a number"):
+    with pytest.raises(UserError, match=r"the score of '.*cat.*' is not a number"):
         list(table_of(model, "causal", [(1, "The cat sat.")]))
 
 
 def test_batches_change_no_score(exported, tmp_path, pairs, monkeypatch):
     model, everything, found = ScoringModel(exported / "export", {}), np.ones(len(pairs), bool), []
     for positions in (1, 100, 100_000):
-        monkeypatch.setattr(sentences, "POSITIONS", {"cpu": positions})
+        monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": positions})
         found.append(model.score("causal", pairs, everything, tmp_path / f"{positions}"))
     assert found[0] == pytest.approx(found[1], abs=1e-4) and found[0] == pytest.approx(found[2], abs=1e-4)
 
 
-CHANGED = "The small cat sat on every matted garden."
-OTHERS = [  # the beginning that both have: all but one token, all but several, one is the other's, all, none
-    "The small cat sat on every matted garden?",
-    "The small cat eats catapults and sat on every garden.",
-    "The small cat sat on",
-    CHANGED,
-    "Wizards boil.",
-]
-
-
-@pytest.mark.parametrize("shares", [True, False])
-@torch.inference_mode()
-def test_both_sentences_of_a_pair_in_one_row(exported, shares):
-    """Their scores are those of each alone, by the model as it is shipped."""
-    model = ScoringModel(exported / "export", {})
-    how = model.method("causal")
-    scorer, _ = model.scorer(how)
-    assert scorer.shares
-    scorer.shares = shares
-    good, bad = (sentences.encode(model.tokenizer, texts, True) for texts in ([CHANGED] * len(OTHERS), OTHERS))
-    pairs = [*zip(good, bad, strict=True), *zip(bad, good, strict=True)]
-    rows = [sentences.join(pair) for pair in pairs]
-    last = len(good[0].ids) - 1
-    begun = [row.starts[0] for row in rows]
-    assert begun[0] == begun[3] == last and begun[2] == len(bad[2].ids) - 1 and 1 < begun[1] < last and begun[4] == 1
-    assert [len(row.ids) for row in rows[:4:3]] == [last, last], "nothing is read twice, and the last token never"
-    shipped = AutoModelForCausalLM.from_pretrained(exported / "export", trust_remote_code=True, dtype=torch.float32)
-    expected = []
-    for ids in (torch.tensor(each.ids) for pair in pairs for each in pair):
-        expected.append(shipped(ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None]).sum().item())
-    found = np.concatenate(list(sentences.scores(scorer, pairs, list(range(len(pairs))), how)))
-    assert found[:, :2].flatten() == pytest.approx(expected, abs=1e-4)
-
-
-def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, pairs):
-    tokenizer = AutoTokenizer.from_pretrained(exported / "export", trust_remote_code=True)
-    good = sentences.encode(tokenizer, [SENTENCES[0]], causal=False)[0]
-    other = good._replace(ids=good.ids[:1] + good.ids[:0:-1])
-    rows_of = sentences.Method("bound", tokenizer.mask_token_id).rows
-    both = [list(rows_of(7, number, each)) for number, each in enumerate((good, other))]
-    assert [row.scored for row in both[0]] == [row.scored for row in both[1]]
-    assert {len(row.scored) for row in both[0]} == set(range(1, len(good.scored) + 1))
-    assert sum(row.weight * len(row.scored) for row in both[0]) == pytest.approx(len(good.scored))
+def test_the_bound_of_the_right_sentence_is_higher(exported, tmp_path, pairs):
     found = ScoringModel(exported / "export", {}).score("bound", pairs, np.ones(len(pairs), bool), tmp_path / "b")
     assert (found[:, 0] > found[:, 1]).all() and (found[:, 2] > 0).all()
 
@@ -237,15 +172,6 @@ def test_fused_may_be_asked_for_before_its_parts(exported, tmp_path, pairs):
     scored = KINDS["pairs"].score(ScoringModel(exported / "export", {}), table, settings, tmp_path / "partial")
     fused, causal, masked = (np.array(scored[name].to_pylist()) for name in ("fused", "causal", "masked"))
     assert fused == pytest.approx(causal + masked)
-
-
-def test_a_tokenizer_without_a_token_to_begin_with_is_one_line():
-    words = Tokenizer(models.WordLevel({"a": 0, "b": 1}, "a"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words)
-    with pytest.raises(UserError, match="no token that a sentence can begin with"):
-        sentences.encode(tokenizer, ["a b"], causal=True)
-    assert len(sentences.encode(tokenizer, ["a b"], causal=False)) == 1
 
 
 def test_a_suite_that_the_model_cannot_read_is_one_line():

@@ -16,14 +16,13 @@ from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.evaluation import likelihood
 from babelmill.graph import Graph
 from babelmill.score import score
 from babelmill.stages import ScoreStage
-from babelmill.suites import predictions, sentences
 from babelmill.suites.acquisition import summary, tokens_in_a_sentence
 from babelmill.suites.items import MONTHS
 from babelmill.suites.scoring_model import ScoringModel
-from babelmill.suites.sentences import Scorer
 from helpers import DATA
 from helpers.models import seeded
 from helpers.results.fields import undocumented
@@ -131,20 +130,19 @@ def seeded_tokenizer():
 def test_an_attempt_that_was_killed_goes_on_at_the_last_group(models, tmp_path, monkeypatch):
     """The scores of the first snapshot, and of some words of the second, are kept."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 8})
-    monkeypatch.setattr(predictions, "GROUP", 1)
-    whole = scored(models["gpt_bert"], "aoa", tmp_path / "whole", "causal")
-    calls, at = [], Scorer.at
+    monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": 8})
+    monkeypatch.setattr(likelihood, "GROUP", 1)
+    calls, of_group = [], likelihood.Model._of_group
 
-    def some(self, rows, asked):
-        calls.append(len(asked))
+    def some(self, group):
+        calls.append(len(group))
         if len(calls) == limit:
             raise KeyboardInterrupt
-        return at(self, rows, asked)
+        return of_group(self, group)
 
-    monkeypatch.setattr(Scorer, "at", some)
+    monkeypatch.setattr(likelihood.Model, "_of_group", some)
     limit = 10**9
-    scored(models["gpt_bert"], "aoa", tmp_path / "counted", "causal")
+    whole = scored(models["gpt_bert"], "aoa", tmp_path / "whole", "causal")
     every, limit = len(calls), len(calls) // 2
     calls.clear()
     with pytest.raises(KeyboardInterrupt):

@@ -483,6 +483,7 @@ class EvaluateStage(Stage):
     """Measure the exported model on the validation text."""
 
     stage = "evaluate"
+    version = 2
 
     evaluation: schema.Evaluation
     labels: schema.Labels = NO_LABELS

@@ -8,7 +8,6 @@ from babelmill.evaluation.suite_scores import chance, headline, headline_method,
 from babelmill.stages import ScoreStage
 from babelmill.suites.items import texts_of
 from babelmill.suites.kinds import OfSentences
-from babelmill.suites.partial import Kept, delete
 from babelmill.suites.results import mean_of_groups, sample, share, summary, wilson
 from helpers.suite_files import pairs_of
 
@@ -148,27 +147,3 @@ def test_chance_and_the_unit_of_a_score():
     scores = {"kind": "choices", "languages": {"eng": {"pairs": {"chance": 0.4}}}}
     assert chance(scores) == 0.4 and unit_of_scores(scores) == "% right"
     assert chance(scores | {"measure": "Spearman"}) == 0
-
-
-def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
-    rows = np.arange(12.0).reshape(4, 3)
-
-    def kept(**made_of) -> dict[int, list[float]]:
-        found = Kept(folder / "partial/causal.rows", made_of)
-        return dict(zip(found.items.tolist(), found.scores.tolist(), strict=True))
-
-    Kept(folder / "partial/causal.rows", {"a": 1}).add([7, 5], rows[:2])
-    Kept(folder / "partial/causal.rows", {"a": 1}).add([6, 0], rows[2:])
-    with open(folder / "partial/causal.rows", "ab") as file:
-        file.write(b"torn")
-    assert kept(a=1) == dict(zip((7, 5, 6, 0), rows.tolist(), strict=True))
-    Kept(folder / "partial/causal.rows", {"a": 1}).add([1], rows[:1])
-    assert [*kept(a=1)] == [7, 5, 6, 0, 1]
-    assert kept(a=2) == {}, "another model begins anew"
-    Kept(folder / "partial/chck_1M/causal.rows", {}).add([1], rows[:1])
-    (folder / "partial/mine.txt").touch()
-    delete(folder / "partial")
-    assert [path.name for path in (folder / "partial").iterdir()] == ["mine.txt"], "of snapshots neither"
-    (folder / "partial/mine.txt").unlink()
-    delete(folder / "partial")
-    assert not (folder / "partial").exists()

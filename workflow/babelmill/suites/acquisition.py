@@ -25,8 +25,8 @@ from scipy.optimize import curve_fit
 from scipy.stats import pearsonr
 
 from babelmill.core.files import UserError
+from babelmill.evaluation.rows import Row, Word
 from babelmill.suites.items import MONTHS
-from babelmill.suites.predictions import Prediction, Word
 from babelmill.suites.results import Z
 
 HALF = 0.5
@@ -56,10 +56,10 @@ def predictions(tokenizer: Any, contexts: Sequence[str], words: Sequence[str], m
     for (context, _), ids, places in zip(texts, read["input_ids"], read["offset_mapping"], strict=True):
         of_word = [place for place, (_, end) in enumerate(places) if end > len(context)]
         if mask is None:
-            found.append([Prediction(tuple(ids[:place]), place, ids[place]) for place in of_word if place])
+            found.append([Row(ids[:place], [place], [ids[place]]) for place in of_word if place])
         else:
-            hidden = [(*ids[:place], mask, *ids[place + 1 :]) for place in of_word]
-            found.append([Prediction(row, at, ids[at]) for row, at in zip(hidden, of_word, strict=True)])
+            hidden = [[*ids[:place], mask, *ids[place + 1 :]] for place in of_word]
+            found.append([Row(row, [at], [ids[at]]) for row, at in zip(hidden, of_word, strict=True)])
     return found
 
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
+from babelmill.evaluation.rows import Word
 from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.stages import ScoreStage
 from babelmill.suites import acquisition, reading
 from babelmill.suites.items import ITEMS, NOUNS, texts_of
-from babelmill.suites.predictions import Word
 from babelmill.suites.results import POINTS, first_probability, rank_correlations, sample, summary
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without

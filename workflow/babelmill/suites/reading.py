@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
+from babelmill.evaluation.rows import Row, Word
 from babelmill.suites.items import EYE_TRACKING, NUMBERS, OF_WORD_BEFORE, PREDICTORS, SELF_PACED, TEXTS
-from babelmill.suites.predictions import Prediction, Word
 
 ALL = "all"
 MASKS = 3
@@ -84,7 +84,7 @@ def predictions(tokenizer: Any, words: Sequence[tuple[str, str]], mask: int | No
     found: list[Word] = [[] for _ in words]
     for number, ids, target in zip(owners, _ids(tokenizer, contexts, special=True), targets, strict=True):
         place = len(ids) if mask is None else len(ids) - MASKS - (ids[-1] != mask)
-        found[number].append(Prediction(tuple(ids), place, target))
+        found[number].append(Row(ids, [place], [target]))
     return found
 
 
