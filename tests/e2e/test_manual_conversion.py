@@ -50,7 +50,7 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
     exported = manifest.verify(built / "results/of/eng/export")["files"]
     made = manifest.verify(tmp_path / "out/mine")["files"]
     assert exported.items() <= made.items()
-    assert set(made) - set(exported) == {"README.md", "training_history.json", "training_history.png"}
+    assert set(made) - set(exported) == {"README.md", "metrics.jsonl", "training_history.png"}
     card = ModelCard.load(tmp_path / "out/mine/README.md", ignore_metadata_errors=False)
     assert card.data.language == ["en"] and not card.data.eval_results and card.data.license is None
     assert "| `train.max_steps` | 8 |" in card.text and "## Results" not in card.text

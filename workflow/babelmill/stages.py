@@ -262,6 +262,7 @@ class TaskStage(Stage):
     """Read the rows of a task in a language."""
 
     stage = "task"
+    version = 2
     of = "language"
     several = True
 
@@ -580,6 +581,7 @@ class TuneStage(Stage):
     """Fine-tune the exported model for a task, with one seed."""
 
     stage = "tune"
+    version = 2
     several = True
 
     task: str = ""
@@ -620,6 +622,7 @@ class ConvertStage(NamedStage):
 
     stage = "convert"
     named = "converted/{model}"
+    version = 2
 
     card: schema.Card
     language_table: dict[str, dict[str, str]]  # {code: {"name", "tag", "script"}} of the model's languages

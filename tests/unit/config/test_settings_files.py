@@ -250,7 +250,7 @@ KEYS: list[tuple[Any, ...]] = [
     ("labels.block_size", 6, "", LABELS),
     ("labels.symbol_separator", ".", "shards", SPELT),
     ("labels.separator", ";", "shards", LABELS),
-    ("labels.codes", "codes.txt", "shards", LABELS),
+    ("labels.codes", "codes.csv", "shards", LABELS),
     ("labels.on_error", "skip", "shards", LABELS),
     ("labels.blocks_weight", 0.1, "train", SPELT),
     ("labels.blocks_weight", 0.1, "", LABELS),
@@ -431,7 +431,7 @@ def project(folder):
         Path(f"{name}.csv").write_text(f"{COLUMNS}\n{ROWS}{name},b,c,d,e,f,3\n")
     for name in "ab":
         Path(f"{name}.conll").write_text(f"{name} B-X c\n")
-    Path("codes.txt").write_text("e\n")
+    Path("codes.csv").write_text("code\ne\n")
 
 
 @functools.cache

@@ -26,8 +26,8 @@ from scipy.stats import pearsonr
 
 from babelmill.core.files import UserError
 from babelmill.evaluation.rows import Row, Word
+from babelmill.evaluation.statistics import Z
 from babelmill.suites.items import MONTHS
-from babelmill.suites.results import Z
 
 HALF = 0.5
 FEWEST = 3  # words for a correlation, and points for a curve

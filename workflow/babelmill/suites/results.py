@@ -11,7 +11,7 @@ import pyarrow as pa
 from scipy.special import softmax
 from scipy.stats import rankdata
 
-Z = 1.959963984540054  # the normal distribution's quantile for 95 % intervals
+from babelmill.evaluation.statistics import Z, wilson
 
 
 def shared(scores: np.ndarray, right: int) -> float:
@@ -36,13 +36,6 @@ POINTS = {"half": shared, "first": first, "wrong": alone}
 def first_probability(scores: np.ndarray, _right: int) -> float:
     """Return the probability of the first option, given that it is one of them."""
     return float(softmax(scores)[0])
-
-
-def wilson(share: float, count: int) -> list[float]:
-    """Return the 95 % interval of a share of `count` pairs (Wilson, 1927)."""
-    middle = share + Z * Z / (2 * count)
-    half = Z * math.sqrt(share * (1 - share) / count + Z * Z / (4 * count * count))
-    return [max(0.0, (middle - half) / (1 + Z * Z / count)), min(1.0, (middle + half) / (1 + Z * Z / count))]
 
 
 def share(points: np.ndarray) -> dict[str, Any]:

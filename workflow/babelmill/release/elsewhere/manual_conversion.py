@@ -36,7 +36,6 @@ from babelmill.core.files import (
 )
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.release.card.card import ModelCard, shown_settings
-from babelmill.release.card.training_history import read_record
 from babelmill.release.elsewhere import published_checkpoint
 from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
@@ -289,7 +288,7 @@ def convert(found: FoundModel, scratch: Path, out: Path) -> None:
             code={name: sha256(folder / name) for name in files if name.endswith(".py")},
             origin=found.origin,
             prefix_space=prefix_space.is_put_in(folder / "tokenizer.json"),
-            record=found.metrics and read_record(found.metrics),
+            metrics_file=found.metrics,
             **known,
         )
         files += card.write(folder)
