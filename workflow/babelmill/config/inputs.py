@@ -92,7 +92,9 @@ def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
     if source is None or source.kind == "model":
         raise UserError(f"model {model} continues no folder or repository (model.source): there is nothing to fetch")
     asked: dict[str, Any] = {"shape": source.beside}
-    if resolved.model.architecture == "transformers":
+    if not resolved.trained:
+        asked = {"shape": {}, "unchanged": True}
+    elif resolved.model.architecture == "transformers":
         asked["auto_class"] = OBJECTIVES[resolved.train.objective].auto_class
     elif resolved.model.architecture == "norbert4":
         asked["architecture"] = "norbert4"

@@ -141,7 +141,7 @@ def lacking(models: list[ModelResults]) -> Table:
     """Return the models that are not complete, and why."""
     found = []
     for model in models:
-        if model.state != "converted" or model.problems:
+        if model.state not in ("converted", "measured") or model.problems:
             more = [f"and {len(model.problems) - 5} more results like these"] if len(model.problems) > 5 else []
             found.append((model.name, model.state, Cell(model.note, (*model.problems[:5], *more))))
     return Table(lines(found, "state", "why"), look="text")
