@@ -795,6 +795,11 @@ class PublishStage(NamedStage):
     repository: str
 
     @classmethod
+    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+        """Refuse a model of another project."""
+        ConvertStage.refuse(configuration, model, part)
+
+    @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         """Return the converted model, and the submission of a model of a challenge."""
         submitted = SubmissionStage.parts(configuration, name)
