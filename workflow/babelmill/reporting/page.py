@@ -58,6 +58,9 @@ class Section(NamedTuple):
 def page(asked: Asked, models: list[ModelResults]) -> str:
     """Return the report as one HTML file. Scores beside no baseline, and of paradigms, are only in the .csv."""
     scores = table.score_table(models)
+    # A model of another project has no unigram model of its own; that of the other models on the same text will do.
+    unigrams = scores[scores["suite"] == ""].groupby(["language", "method"])["simple"].transform("min")
+    scores["simple"] = scores["simple"].fillna(unigrams)
     scores = labelled(asked, scores[scores["simple"].notna() & (scores["paradigm"] == ALL)])
     now = scores[scores["million_words"].isna()]
     sections = [Section("Models and languages", [overview(asked, now)]), *measured(asked, models, now)]
