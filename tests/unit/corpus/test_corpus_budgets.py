@@ -69,7 +69,7 @@ def test_a_corpus_smaller_than_its_budget_is_reported(caplog):
     figures = build(files=["a.jsonl"], budget="5M", validation_share=0.1)
     assert sum(figures["documents"].values()) == 1000
     assert figures["budget"] == {"unit": "bytes", "asked": 27_150_000, "realised": sum(figures["bytes"].values())}
-    assert "eng has less text than corpus.budget" in caplog.text
+    assert "eng: less text than corpus.budget: " in caplog.text
 
 
 @pytest.mark.parametrize(
