@@ -66,7 +66,7 @@ def say_what_is_left_out():
     """Say once for which tasks models are not fine-tuned, and which texts are too few documents, in a dry run as well."""
     notes = [(model, note) for model in asked_for() if (note := task_note(CONFIG, model))]
     languages = dict.fromkeys(code for model in asked_for() for code in CONFIG.languages_of(model))
-    notes += [(code, note) for code in languages if (note := few_documents(CONFIG, code))]
+    notes += [(code, note) for code in languages if (note := few_documents(CONFIG.corpus(code)))]
     for line in said_once(notes):
         logger.info(f"note: {line}")
 

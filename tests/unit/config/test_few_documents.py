@@ -15,7 +15,7 @@ def note(**corpus: object) -> str | None:
     for name in ("a.txt", "b.txt"):
         Path(name).write_text("word " * 12_000)
     corpus = {"files": ["*.txt"], "validation_share": 0.02, **corpus}
-    return few_documents(Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]), "eng")
+    return few_documents(Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]).corpus("eng"))
 
 
 def test_files_and_many_words_are_few_documents():

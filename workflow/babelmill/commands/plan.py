@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
     """Print what the training of models will cost: tokens, steps, parameters, FLOPs, memory, hours."""
     graph = Graph(configuration := loading.from_arguments(args))
     gpu, of_preset = gpus_for(args)
-    models = configuration.models_of(args.names or ["all"])
+    models = list(filter(configuration.is_trained, configuration.models_of(args.names or ["all"])))
     found = [plan(graph, model, of_preset(configuration.model(model).resources.gpus), gpu) for model in models]
     rows = [row for row, _ in found]
     if args.tsv:
@@ -108,6 +108,6 @@ def run(args: argparse.Namespace) -> None:
             machine += f"\nThis machine is busy (load {load:.1f} on {plural(cores, 'core')}): it will take longer."
     said = [(row["model"], note) for row, of_row in found for note in of_row]
     languages = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
-    said += [(code, note) for code in languages if (note := few_documents(configuration, code))]
+    said += [(code, note) for code in languages if (note := few_documents(configuration.corpus(code)))]
     notes = said_once(said)
     print(*table(rows), machine, HOW_FAR_OFF, *notes, sep="\n")

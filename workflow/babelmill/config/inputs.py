@@ -90,7 +90,9 @@ def base_model(resolved: ResolvedModel) -> dict[str, Any]:
     if source is None or source.kind == "model":
         raise UserError(f"model {resolved.name}: model.source is no folder or repository: there is nothing to fetch")
     asked: dict[str, Any] = {"shape": source.beside}
-    if resolved.model.architecture == "transformers":
+    if not resolved.trained:
+        asked = {"shape": {}, "unchanged": True}
+    elif resolved.model.architecture == "transformers":
         asked["auto_class"] = OBJECTIVES[resolved.train.objective].auto_class
     elif resolved.model.architecture == "norbert4":
         asked["architecture"] = "norbert4"
@@ -139,12 +141,11 @@ def _snapshot(named: tuple[tuple[str, str], ...], file_format: str | None) -> di
     return snapshot(dict(named), file_format=file_format)
 
 
-def few_documents(configuration: Configuration, code: str) -> str | None:
+def few_documents(resolved: ResolvedCorpus) -> str | None:
     """Return what to set if none of a language's documents may be set aside for validation, where that is known.
 
     It is known of local plain text whose documents are files or many words, and of local text with a share of 0.
     """
-    resolved = configuration.corpus(code)
     corpus, sources = resolved.corpus, corpus_sources(resolved)
     if corpus.validation_files or hub_datasets(resolved):
         return None

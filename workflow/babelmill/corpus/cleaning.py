@@ -34,8 +34,9 @@ from babelmill.corpus.identification import Identification, other_languages
 from babelmill.corpus.near_copies import BANDS, bands_of, compared
 from babelmill.corpus.record_batches import LABELS, PROMPT, keys_of, sides_of, sizes_of, texts_of
 from babelmill.corpus.tally import Tally
+from babelmill.suites.items import ITEMS
+from babelmill.suites.items import texts_of as texts_of_items
 from babelmill.suites.sought import Sought, sought, whole_texts
-from babelmill.suites.texts import texts_of as texts_of_items
 from babelmill.tokens.clean_text import CONTROL
 
 SUSPICIOUS = {"nul_characters": "\0", "byte_order_marks": "\ufeff"}
@@ -69,14 +70,8 @@ def decontamination(folders: list[Path]) -> Decontamination:
     """Return what no document may hold; `folders`: results of the stage `suite`."""
     texts, ends, suites = [], [], []
     for folder in folders:
-        about = manifest.verify(folder)
-        suites.append(about["settings"]["suite"])
-        (name,) = about["files"]
-        items = pq.ParquetFile(folder / name).read()
-        pairs = "good" in items.column_names
-        texts += (
-            zip(items["good"].to_pylist(), items["bad"].to_pylist(), strict=True) if pairs else texts_of_items(items)
-        )
+        suites.append(manifest.verify(folder, ITEMS)["settings"]["suite"])
+        texts += texts_of_items(pq.ParquetFile(folder / ITEMS).read(["prompts", "options"]))
         ends.append(len(texts))
     return Decontamination(sought(texts), suites, ends)
 
