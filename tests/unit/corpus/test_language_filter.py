@@ -108,7 +108,9 @@ def test_letters_are_counted_in_any_script_and_place():
 def test_memory_is_asked_for_the_model_of_each_process():
     Path("model.bin").write_bytes(b"x" * 3_000_000)
     models = ("model.bin", "glotlid", "py3langid")
-    asked = [megabytes(configuration_of(files=["a"], language_filter={"model": model}).corpus("eng")) for model in models]
+    asked = [
+        megabytes(configuration_of(files=["a"], language_filter={"model": model}).corpus("eng")) for model in models
+    ]
     assert [*asked, megabytes(configuration_of(files=["a"]).corpus("eng"))] == [103, 1800, 0, 0]
 
 
