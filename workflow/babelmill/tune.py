@@ -158,7 +158,7 @@ def tune_languages(
             more = predictions_of(code, classes, others, tuner.predict(others), tagging)
         found.append(Tuned(predictions_of(code, classes, rows, logits, tagging), more, scores))
     if settings.keep:
-        heads.save(tuner.model, tokenizer, keep_in / (next(iter(tasks)) if len(tasks) == 1 else "joint"), classes)
+        heads.save(model, tokenizer, keep_in / (next(iter(tasks)) if len(tasks) == 1 else "joint"), classes)
     return found, tuner
 
 
