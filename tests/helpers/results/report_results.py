@@ -135,7 +135,7 @@ def make(
     draw = random.Random(f"{model} {languages}")
     for code in languages:
         hub = {"repository": f"lab/texts-{code}", "revision": "main", "commit": "7" * 40}
-        put(graph.result("corpus", code), figures={"hub": hub, "sources": []})
+        put(graph.result("corpus", code), figures={"hub": hub, "sources": [], "documents": {"train": 12_345}})
         put(graph.result("shards", model, code))
     put(graph.result("tokenizer", model), figures={"vocab_size": 16384, "report": {}})
     train = graph.result("train", model)
