@@ -8,6 +8,7 @@ model trained by masked diffusion also gets its sampler. Because of an index, `v
 import json
 import logging
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from typing import Any
 
 from babelmill.config.schema import Export
 from babelmill.core import manifest
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, copy_file, read_json, write_json
 from babelmill.model.transformers import diffusion_generation
 from babelmill.release.folder.architectures import (
@@ -136,11 +138,17 @@ def prove(
     asked |= {"snapshots": [*snapshots]}
     log.info("comparing the exported folder with the trained model")
     command = [sys.executable, "-m", "babelmill.release.folder.prove", json.dumps(asked, default=str)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        log.error("%s", "\n".join(done.stderr.splitlines()[-30:]))
-        done_what = "differs from" if done.returncode == DIFFERS else "could not be compared with"
-        why = done.stderr.strip().rpartition("\n")[2].removeprefix("error: ")
-        why = why or "its process was killed, perhaps because memory ran out"
+    bar, lines = Bar(1.0), ["error: its process was killed, perhaps because memory ran out"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        for line in map(str.strip, process.stdout or ()):
+            if share := re.fullmatch(r"(\d+) of (\d+) comparisons.*", line):
+                bar.show(int(share[1]) / int(share[2]), line)
+            elif line:
+                lines.append(line)
+    bar.close()
+    if process.returncode:
+        log.error("%s", "\n".join(lines[-30:]))
+        done_what = "differs from" if process.returncode == DIFFERS else "could not be compared with"
+        why = lines[-1].removeprefix("error: ")
         raise UserError(f"{out}: the exported folder {done_what} the trained model, so it is deleted: {why}")
-    log.info("%s", done.stdout.strip().rpartition("\n")[2])
+    log.info("%s", lines[-1])

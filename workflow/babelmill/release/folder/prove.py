@@ -206,9 +206,9 @@ def check_differences(what: str, differences: dict[str, float]) -> None:
 
 
 def compare(asked: dict[str, Any]) -> str:
-    """Compare every variant of the folder and of its snapshots in every case, and return the result in a line.
+    """Compare every variant of the folder and of its snapshots in every case; return the result in a line.
 
-    `asked`: what `hub_folder.prove` asks. A UserError names the first difference.
+    How far it is, is printed. `asked`: what `hub_folder.prove` asks. A UserError names the first difference.
     """
     folder, model, tokenizer = (Path(asked[key]) for key in ("folder", "model", "tokenizer"))
     shape, shards = read_json(model / "config.json"), [Path(each) for each in asked["shards"]]
@@ -220,6 +220,7 @@ def compare(asked: dict[str, Any]) -> str:
     frozen = asked["frozen"] and Path(asked["frozen"])
     parts = [(folder, model, variant) for variant in asked["variants"]]
     parts += [(Path(place), Path(kept), "ema") for place, kept in asked["snapshots"]]
+    total = len(rows) * len(architecture_of(model).cases(model)) * len(parts)
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
     for place, trained, variant in parts:
         of_snapshot = place != folder
@@ -229,8 +230,9 @@ def compare(asked: dict[str, Any]) -> str:
             check_differences(f"{place.name + ': ' if of_snapshot else ''}variant {variant}, {case}", found)
             largest = {key: max(value, found[key]) for key, value in largest.items()}
             done += len(rows)
+            print(f"{done} of {total} comparisons with the trained model", flush=True)
     return (
-        f"{done} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
+        f"{total} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
         f" {largest['float32']:.1e} in float32"
     )
 
