@@ -143,7 +143,7 @@ def speed(case, preset, length, micro, kind="") -> None:
         ("", "unmixed", "muon", "norbert4", "unrecorded"),
     )
     assert kind in parts + kinds, f"{kind}: no such kind of step"
-    from babelmill.runtime.progress import peak_flops, peak_memory
+    from babelmill.runtime.watching import peak_flops, peak_memory
     from babelmill.training.kernels import kernel_trial
 
     if not case.cuda:

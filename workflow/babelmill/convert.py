@@ -21,7 +21,6 @@ from babelmill.evaluation.overlaps import overlap_of
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.labels.card import LabelsCard, completed
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card, without_path
-from babelmill.release.card.training_history import read_record
 from babelmill.stages import ConvertStage, CorpusStage, ExportStage, TokenizerStage
 from babelmill.tokens import prefix_space
 
@@ -90,7 +89,7 @@ def convert(job: Job[ConvertStage]) -> None:
         corpora=corpora,
         tokenizer_source=source and without_path(source),
         figures=model["figures"],
-        record=read_record(train / "metrics.jsonl"),
+        metrics_file=train / "metrics.jsonl",
     )
     card = LabelsCard(labels=config["labels"], **facts) if "labels" in config else ModelCard(**facts)
     with atomic_folder(job.out) as folder:

@@ -214,10 +214,13 @@ def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
     cut = 0
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
-        progress = ScoringProgress(variant, len(text.languages), unit="texts")
+        progress = ScoringProgress(variant, len(text.languages) * len(methods), unit="texts")
         try:
             with contextlib.closing(progress.bar):
-                predicted[variant], cut = predict(Predictor(folder, scoring_device(), named), text, methods, progress)
+                predictor = Predictor(folder, scoring_device(), named)
+                found = {method: predict(predictor, text, method, progress) for method in methods}
+            predicted[variant] = {method: each for method, (each, _) in found.items()}
+            cut = found[methods[0]][1]
         except UserError as error:
             raise UserError(f"{folder} ({variant}): {error}") from None
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}

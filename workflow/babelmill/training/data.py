@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from babelmill.runtime.record import SPLITS
+from babelmill.runtime.run_folder import SPLITS
 from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary

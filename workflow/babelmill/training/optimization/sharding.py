@@ -12,7 +12,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
-from babelmill.runtime.processes import Processes, lost_process
+from babelmill.runtime.processes import Processes
 
 Load = Callable[[str], torch.Tensor]
 
@@ -61,9 +61,7 @@ class Sharding:
         if shape is None or self._processes.size == 1:
             return part
         stride = torch.empty(shape, device="meta").stride()
-        with lost_process():
-            cut = DTensor.from_local(part, self._mesh, [Shard(0)], shape=shape, stride=stride)
-            return cut.full_tensor()
+        return DTensor.from_local(part, self._mesh, [Shard(0)], shape=shape, stride=stride).full_tensor()
 
     def on_main(
         self,
