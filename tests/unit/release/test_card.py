@@ -398,8 +398,7 @@ KINDS = {
     "transformers_continued": trained("masked", "bert")
     | {"begun_with": REPOSITORY, "tokenizer_source": "owner/name", "mask": "[MASK]"},
     "transformers_diffusion": trained("diffusion", "eurobert") | {"mask": None},
-    "adapters_also": trained("causal", "gemma3") | {"begun_with": REPOSITORY, "adapter": "also"},
-    "adapters_only": trained("causal", "llama") | {"begun_with": REPOSITORY | {"instructed": True}, "adapter": "only"},
+    "instructed": trained("causal", "llama") | {"begun_with": REPOSITORY | {"instructed": True}},
     "continued_from_a_model_of_the_workflow": trained("causal")
     | {"begun_with": FROM_OURS | {"source": REPOSITORY | {"license": None}}},
     "mixture": trained("causal")
