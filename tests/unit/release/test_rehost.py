@@ -324,15 +324,6 @@ def test_checkpoints_in_a_folder(hub, folder, capsys):
     assert "learnt too little" in lines["./old (eng)"] and "learnt too little" in lines["./old (deu)"]
 
 
-def test_checkpoints_of_several_languages_in_a_repository(hub, capsys):
-    """They do not go to one repository, one over the other."""
-    names = ("mono_eng_small.bin", "mono_deu_small.bin")
-    hub.commit("models/lab/all", files() | {name: pickled(weights("module.")) for name in names})
-    lines = messages(capsys, "lab/all", "--checkpoint-glob", "*.bin", "--checkpoint-regex", PATTERN)
-    assert "learnt too little" in lines["lab/all (deu)"]
-    assert lines["lab/all (eng)"].startswith("failed: lab/all is the target of lab/all (deu); make different names")
-
-
 def test_a_target_that_was_made_before(hub, folder, capsys):
     """Its manifest says what it was made from, unless somebody has changed it since then, or it is somebody else's."""
     for name in [name for name in hub.repositories if name != "models/lab/old-eng"]:
