@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from babelmill.core.files import UserError
 from babelmill.release.elsewhere import llada
-from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.batches import MicroBatch
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.transformers_models import MASKED, make_model
 from helpers import DATA

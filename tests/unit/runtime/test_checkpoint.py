@@ -111,9 +111,7 @@ def test_a_full_disk_is_named_with_the_bytes_needed(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(
-        UserError, match=r"/step-00000010.safetensors: .*: No space left on device"
-    ):
+    with pytest.raises(UserError, match=r"/step-00000010.safetensors: .*: No space left on device"):
         checkpoints.save(10, TENSORS, {})
     monkeypatch.undo()
     assert checkpoints.newest() == 5 and len(list(tmp_path.iterdir())) == 2

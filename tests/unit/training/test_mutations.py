@@ -97,9 +97,9 @@ averaging | training/optimization/optim.py | another epsilon of clipping
 - (norm + 1e-6)
 + (norm + 1e-5)
 
-scoring | evaluation/scoring.py | the masked score begins with the second token
-- (np.cumsum(text, 1) - 1) % masks
-+ np.cumsum(text, 1) % masks
+scoring | evaluation/rows.py | every token but one is hidden once
+- text.scored[turn::passes], mask
++ text.scored[turn + 1::passes], mask
 """
 
 

@@ -20,13 +20,12 @@ from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.train import make_network
-from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.batches import TokenStream
 from babelmill.training.networks.source_weights import load_weights
-from babelmill.training.networks.transformers_config import config_to_train
-from babelmill.training.networks.transformers_models import on_meta, shape_of
-from babelmill.training.plan.layouts import Packed
+from babelmill.training.networks.transformers_models import config_to_train, on_meta, shape_of
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.rows import Packed
 from helpers.models.published_models import KINDS, publish
 from helpers.models.transformers_models import ALONE, loss_by_document
 from helpers.stages import read_settings, run_stage, write_corpus

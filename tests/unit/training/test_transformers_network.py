@@ -22,9 +22,10 @@ from babelmill.release.folder.prove import check_differences, compare_variant, r
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks.source_weights import load_weights
-from babelmill.training.networks.transformers_config import known_keys, planned
 from babelmill.training.networks.transformers_models import (
     blocks_of,
+    known_keys,
+    planned,
     read_config,
     without_values,
 )

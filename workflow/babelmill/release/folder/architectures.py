@@ -257,7 +257,7 @@ class TransformersFolder(Architecture):
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
-        from babelmill.training.networks.document_masks import documents
+        from babelmill.training.networks.transformers_models import documents
 
         with documents(torch.zeros_like(row)):
             return trained(input_ids=row).logits
