@@ -214,6 +214,12 @@ def test_a_suite_of_the_project_is_known_by_its_content_in_every_clone(tmp_path)
     assert asked(clones[1]) != first, "an edited file is seen"
 
 
+def test_snapshots_that_no_training_keeps_are_not_scored():
+    values = copy.deepcopy(WITHOUT_TEXT) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
+    with pytest.raises(UserError, match=r"evaluation.snapshots = True of model eng: nothing without run.snapshots"):
+        Configuration([("config/config.yaml", values)]).model("eng")
+
+
 def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
     configured = configuration(["blimp", "multiblimp", "turblimp"])
     assert list(configured.model("eng").scored) == ["blimp", "multiblimp"]
@@ -253,37 +259,6 @@ CHOICES = {"files": ["x.jsonl"], "language": "eng", "kind": "choices", "options"
 def test_mistakes_in_a_suite(own, message):
     with pytest.raises(UserError, match=message):
         settings_of(configuration(["mine"], mine=own), "eng", "suite.mine")
-
-
-def test_mistakes_in_what_a_model_is_scored_on():
-    with pytest.raises(UserError, match=r"model eng: these do not exist: evaluation.suites: blmip; did you mean blimp"):
-        configuration(["blmip"]).model("eng")
-    values = copy.deepcopy(WITHOUT_TEXT) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
-    with pytest.raises(UserError, match=r"evaluation.snapshots = True of model eng: nothing without run.snapshots"):
-        Configuration([("config/config.yaml", values)]).model("eng")
-
-
-def changed(before: dict, after: dict) -> set[str]:
-    """The stages whose own settings differ between two sections `evaluation` of eng."""
-    files = []
-    for evaluation in (before, after):
-        values = copy.deepcopy(WITHOUT_TEXT) | {
-            "models": {"eng": {"evaluation": evaluation, "run": {"snapshots": [1]}}}
-        }
-        found = Configuration([("config/config.yaml", values)])
-        names = ["evaluate", "export", "convert", *(f"score.{name}" for name in found.model("eng").scored)]
-        files.append({name: settings_of(found, "eng", name) | {"made_from": {}} for name in names})
-    return {name for name in files[0].keys() | files[1].keys() if files[0].get(name) != files[1].get(name)}
-
-
-def test_what_a_key_changes():
-    one, two = {"suites": ["english_basics"]}, {"suites": ["english_basics", "blimp"]}
-    assert changed({}, one) == {"score.english_basics", "convert"}
-    assert changed(one, two) == {"score.blimp", "convert"}, "neither the evaluation nor another suite"
-    for more in ({"pairs": 10}, {"masked_pairs": 10}, {"snapshots": True}, {"snapshot_suites": ["english_basics"]}):
-        assert changed(one, one | more) == {"score.english_basics"}
-    assert changed(one, one | {"snapshot_suites": ["blimp"]}) == {"score.blimp", "convert"}
-    assert changed(one, one | {"pairs": "all", "snapshot_suites": []}) == set()
 
 
 def challenge(**top) -> Configuration:
