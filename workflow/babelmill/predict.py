@@ -33,7 +33,7 @@ from babelmill.runtime import gpu_claims
 from babelmill.stages import PredictStage
 from babelmill.tables.rows import Table
 from babelmill.tables.text import Form
-from babelmill.training.arithmetic import scoring_device
+from babelmill.training.kernels.compilation import scoring_device
 
 log = logging.getLogger("babelmill.predict")
 READ = ("delimiter", "encoding", "quoting")  # the keys of `predict` that say how a table is read

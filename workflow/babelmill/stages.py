@@ -288,6 +288,7 @@ class BaseModelStage(Stage):
     """Fetch the model that another one continues, if this workflow did not make it."""
 
     stage = "base_model"
+    version = 2
 
     source: dict[str, Any] | None  # the repository on the Hub; None for a local folder
     sources: dict[str, Any]  # the content of a local folder

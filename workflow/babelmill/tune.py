@@ -38,7 +38,7 @@ from babelmill.tasks.encoding import NONE, Padding, Row, pad, rows_of, spread, t
 from babelmill.tasks.rows import PREDICTED, classes_of
 from babelmill.tasks.tuner import Judge, Tuner, held_out, set_seed
 from babelmill.tokens.tokenizer_file import use_threads
-from babelmill.training.arithmetic import scoring_device
+from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
 SHARES_SEED = 42  # of the order of rows of several languages, as in the multilingual track

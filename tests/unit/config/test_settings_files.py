@@ -260,8 +260,6 @@ KEYS: list[tuple[Any, ...]] = [
     ("export.variants", ["ema"], "export"),
     ("export.default_variant", "main", "export"),
     ("export.logits_alignment", "mntp", "export"),
-    ("export.adapter", "also", "export", ADAPTERS),
-    ("export.include_raw", True, "export"),
     ("evaluation.sequence_length", 64, "evaluate"),
     ("evaluation.diffusion_samples", 9, "evaluate", DIFFUSION),
     ("evaluation.documents", 9, "evaluate"),

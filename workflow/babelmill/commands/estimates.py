@@ -163,7 +163,7 @@ def size_of_model(graph: Graph, model: str) -> Size:
     first = resolved.chain()[-1]
     config = config_of_source(graph, first) if first.source else None
     if resolved.model.architecture not in schema.OURS:
-        from babelmill.training.networks.transformers_config import planned  # imports transformers, which takes seconds
+        from babelmill.training.networks.transformers_models import planned  # imports transformers, which takes seconds
 
         return planned(first.model, resolved.train, first.tokenizer.vocab_size, config)
     if not config:

@@ -11,7 +11,6 @@ from pathlib import Path
 from babelmill.commands.progress.logs import last_words, metrics
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import CHECKPOINTS, Graph, Result
-from babelmill.runtime.record import newest_log
 from babelmill.runtime.run_lock import Lock
 from babelmill.stages import STAGES, UNFINISHED
 
@@ -56,7 +55,7 @@ def add_training(status: Status, run: Path, running: bool) -> None:
     """Fill in how far a training run is, from its folder. `running`: training is the present stage."""
     if not (run / "attempt.json").is_file():
         return
-    kept = newest_log(run)
+    kept = max((run / "logs").glob("*.log"), default=None)
     if running and kept and (status.log is None or kept.stat().st_mtime >= status.log.stat().st_mtime):
         status.log = kept
     attempt = json.loads((run / "attempt.json").read_text())
