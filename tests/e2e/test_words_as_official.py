@@ -83,7 +83,8 @@ def test_reading_times_are_explained_as_by_the_official_code(kind, backend, meth
     for name in ("rt", "spr"):
         found = entry["by_paradigm"][name]
         assert found["score"] == pytest.approx(expected["shares"][name], abs=1e-6)
-        assert found["interval"][0] <= found["score"] <= found["interval"][1]
+        low, high = found["interval"]
+        assert 0 <= low <= found["score"] <= high <= 1 and low < high
     assert entry["pairs"]["score"] == pytest.approx(sum(expected["shares"].values()) / 2, abs=1e-6)
     assert about["measure"] == "partial R²" and "masked_pairs" not in about
 

@@ -261,34 +261,21 @@ def test_mistakes_in_a_suite(own, message):
         settings_of(configuration(["mine"], mine=own), "eng", "suite.mine")
 
 
-def challenge(**top) -> Configuration:
-    suites = ["comps", "blimp_filtered", "global_piqa_parallel"]
-    values = {"models": {"eng": {"evaluation": {"suites": suites, "tasks": ["rte"]}}}} | top
-    return Configuration([("config/config.yaml", values)])
-
-
 def test_files_of_the_challenge_are_those_of_its_folder():
-    data = DATA / "official/evaluation_data"
-    found = settings_of(challenge(evaluation_data=str(data)), "eng", "suite.comps")
-    assert list(found["sources"]) == [f"{data}/full_eval/comps/*.jsonl"] and found["kind"] == "choices"
-    assert "source" not in settings_of(challenge(evaluation_data=str(data)), "eng", "suite.blimp_filtered")
-    assert "source" in settings_of(challenge(), "eng", "suite.blimp_filtered"), "it is on the Hub, too"
+    """A suite that the folder lacks is read from the Hub, if it is there. (Tasks: test_rows_of_tasks.py.)"""
+
+    def asked(suite: str, folder: str) -> dict:
+        values = {"models": {"eng": {"evaluation": {"suites": [suite]}}}, "evaluation_data": folder}
+        return settings_of(Configuration([("config/config.yaml", values)]), "eng", f"suite.{suite}")
+
+    data = str(DATA / "official/evaluation_data")
+    assert [*asked("comps", data)["sources"]] == [f"{data}/full_eval/comps/*.jsonl"]
     Path("[of Ann]/multilingual").mkdir(parents=True)
-    found = settings_of(challenge(evaluation_data="[of Ann]/"), "eng", "suite.global_piqa_parallel")
-    assert "source" in found, "the folder of the multilingual track alone: what it lacks is on the Hub"
-
-
-@pytest.mark.parametrize(
-    ("folder", "stage", "message"),
-    [
-        ("", "suite.comps", "evaluation_data = '': .*: the suite comps needs it"),
-        (".", "suite.comps", r"evaluation_data = '\.': a folder with full_eval or fast_eval or mul"),
-        (".", "task.rte", r"evaluation_data = '\.': a folder with full_eval or"),
-        ("made", "suite.comps", r"evaluation_data: comps: suite file made/full_eval/comps/\*\.jsonl: no such file"),
-        ("made", "task.rte", r"evaluation_data: rte: task file made/full_eval/glue_filtered/rte\..*: no such file"),
-    ],
-)
-def test_what_the_folder_of_the_challenge_lacks(folder, stage, message):
-    Path("made/full_eval").mkdir(parents=True, exist_ok=True)
-    with pytest.raises(UserError, match=message):
-        settings_of(challenge(evaluation_data=folder), "eng", stage)
+    found = [asked("blimp_filtered", data), asked("blimp_filtered", ""), asked("global_piqa_parallel", "[of Ann]/")]
+    assert ["source" in each for each in found] == [False, True, True]
+    for folder, message in (
+        ("", "'': .*: the suite comps needs it"),
+        ("[of Ann]", r": comps: suite file .*: no such f"),
+    ):
+        with pytest.raises(UserError, match=f"evaluation_data( = |){message}"):
+            asked("comps", folder)
