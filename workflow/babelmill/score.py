@@ -31,6 +31,7 @@ from babelmill.core.files import UserError, atomic_write, sha256, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.evaluation.overlaps import OVERLAP, in_training_text
 from babelmill.evaluation.suite_scores import headline, headline_method, in_words
+from babelmill.release.elsewhere.given_model import methods_of
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.run_lock import Lock
 from babelmill.stages import ScoreStage
@@ -168,13 +169,15 @@ def run(job: Job[ScoreStage]) -> None:
     """Score a model on a suite."""
     settings = job.settings
     export, suites = settings.folder("export"), settings.folders("suites")
-    corpora = dict(zip(settings.languages, settings.folders("corpora"), strict=True))
+    corpora = dict(zip(settings.languages, settings.folders("corpora"), strict=False))  # of a baseline, none is here
+    if not settings.methods:
+        settings = settings.model_copy(update={"methods": methods_of(export)})
     gpu_claims.claim(job.gpus)
     use_threads(job.threads)
     disable_progress_bar()
     torch.set_num_threads(job.threads)
     manifest.verify(export)
-    model = ScoringModel(export, made_of(export, settings))
+    model = ScoringModel(export, made_of(export, settings), extra=True)
     upstream = [export, *suites, *corpora.values()]
     score(model, suites, settings, job.unfinished, job.out, upstream, corpora=corpora, threads=job.threads)
 

@@ -296,6 +296,7 @@ class BaseModelStage(Stage):
     # The Auto class of transformers that its weights must fit; None for our architectures.
     auto_class: str | None = None
     architecture: str = "gpt_bert"  # which of our architectures it is, if it has no `auto_class`
+    unchanged: bool = False  # whether its files stay as they are, since it is not trained but measured
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
@@ -489,7 +490,7 @@ class EvaluateStage(Stage):
 
     evaluation: schema.Evaluation
     labels: schema.Labels = NO_LABELS
-    scores: list[str]  # the metrics for the model's objective
+    scores: list[str]  # the metrics for the model's objective; [] for those of its class
     lossy: bool = False  # whether its tokenizer may lose text, since it is the tokenizer of `model.source`
     # labelled, code_list: see `ShardsStage`.
     labelled: bool = False
@@ -499,9 +500,9 @@ class EvaluateStage(Stage):
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         languages = configuration.languages_of(name)
         return {
-            "export": [("export", name, "")],
+            "export": exported(configuration, name),
             "corpora": all_of("corpus", languages),
-            "shards": [("shards", name, code) for code in languages],
+            "shards": [("shards", name, code) for code in languages if configuration.is_trained(name)],
         }
 
     @classmethod
@@ -512,8 +513,9 @@ class EvaluateStage(Stage):
         if resolved.learns_labels:  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
             evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
-        fields = {"evaluation": evaluation, "scores": list(OBJECTIVES[resolved.train.objective].scores)}
-        fields |= given(lossy=resolved.has_tokenizer_of_source)
+        scores = list(OBJECTIVES[resolved.train.objective].scores) if resolved.trained else []
+        fields = {"evaluation": evaluation, "scores": scores}
+        fields |= given(lossy=not resolved.trained or resolved.has_tokenizer_of_source)
         return fields | inputs.how_codes_are_read(resolved)
 
 
@@ -533,7 +535,7 @@ class ScoreStage(Stage):
     ties: Literal["half", "first", "wrong"] = "half"
     unknown: Literal["scored", "wrong"] = "scored"
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
-    methods: list[str]  # how sentences are scored
+    methods: list[str]  # how sentences are scored; [] for what the class of the model can do
     # pairs, masked_pairs, snapshots: as the section `evaluation` says.
     pairs: int | Literal["all"] = "all"
     masked_pairs: int | Literal["all"] = "all"
@@ -551,11 +553,11 @@ class ScoreStage(Stage):
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        """Return the export, the items, and the training text, in which the items are looked for."""
+        """Return the export, the items, and the training text, in which the items are looked for, if it is here."""
         return {
-            "export": [("export", name, "")],
+            "export": exported(configuration, name),
             "suites": all_of("suite", configuration.model(name).scored[part], part),
-            "corpora": all_of("corpus", configuration.languages_of(name)),
+            "corpora": all_of("corpus", configuration.languages_of(name) if configuration.is_trained(name) else ()),
         }
 
     @classmethod
@@ -564,10 +566,12 @@ class ScoreStage(Stage):
         resolved = configuration.model(name)
         evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
         suite = configuration.suite(part)
-        how: dict[str, Any] = given(snapshots=evaluation.snapshots or part in evaluation.snapshot_suites)
+        methods = methods if resolved.trained else ()
+        snapshots = resolved.trained and (evaluation.snapshots or part in evaluation.snapshot_suites)
+        how: dict[str, Any] = given(snapshots=snapshots)
         if evaluation.pairs != "all":
             how["pairs"] = evaluation.pairs
-        if "masked" in methods:
+        if "masked" in methods or not methods:
             how["masked_pairs"] = evaluation.masked_pairs
         covered = resolved.scored[part]
         fields = {"suite": part, "covered": covered, "headline": suite.headline, "methods": list(methods)}
@@ -603,7 +607,10 @@ class TuneStage(Stage):
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         task = part.rpartition(".")[0]
-        return {"export": [("export", name, "")], "tasks": all_of("task", configuration.model(name).tuned[task], task)}
+        return {
+            "export": exported(configuration, name),
+            "tasks": all_of("task", configuration.model(name).tuned[task], task),
+        }
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
@@ -634,8 +641,10 @@ class ConvertStage(NamedStage):
 
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
-        """Refuse a model of a challenge that would read more words than this allows, before it is trained."""
+        """Refuse a model of another project, and one of a challenge that would read more words than this allows."""
         resolved = configuration.model(model)
+        if not resolved.trained:
+            raise UserError(f"model {model} is not trained here (train: none): the target is baselines/{model}.json")
         if rules := submissions.rules_of_model(resolved):
             submissions.refuse_more_words(resolved, rules)
 
@@ -665,6 +674,30 @@ class ConvertStage(NamedStage):
         table = {code: {"name": row.name, "tag": row.tag, "script": row.script} for code, row in rows.items()}
         of_here = resolved.continued and resolved.continued.name
         return {"card": resolved.card, "language_table": table} | given(suites=about, tasks=tuned, source=of_here)
+
+
+class BaselineStage(NamedStage):
+    """List what was measured of a model of another project: it is not converted."""
+
+    stage = "baseline"
+    named = "baselines/{model}.json"
+
+    @classmethod
+    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+        if configuration.is_trained(model):
+            raise UserError(f"model {model} is trained here: the target is converted/{model}")
+
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        return {
+            "evaluation": [("evaluate", name, "")],
+            "scores": [("score", name, suite) for suite in ScoreStage.parts(configuration, name)],
+            "tuned": [("tune", name, tuned) for tuned in TuneStage.parts(configuration, name)],
+        }
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        return {}
 
 
 class PredictStage(NamedStage):
@@ -735,7 +768,8 @@ class SubmissionStage(NamedStage):
     @classmethod
     def parts(cls, configuration: Configuration, model: str) -> list[str]:
         """Return one part for a model that has scores for its challenge."""
-        return [""] if submissions.backend_of(configuration.model(model)) else []
+        resolved = configuration.model(model)
+        return [""] if resolved.trained and submissions.backend_of(resolved) else []
 
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
@@ -767,6 +801,11 @@ class PublishStage(NamedStage):
     repository: str
 
     @classmethod
+    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+        """Refuse a model of another project."""
+        ConvertStage.refuse(configuration, model, part)
+
+    @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         """Return the converted model, and the submission of a model of a challenge."""
         submitted = SubmissionStage.parts(configuration, name)
@@ -792,6 +831,16 @@ def source_of(resolved: ResolvedModel, stage: str) -> list[tuple[str, str, str]]
 def corpora_of(configuration: Configuration, resolved: ResolvedModel) -> dict[str, schema.Corpus]:
     """Return the section `corpus` of each language of a model."""
     return {code: configuration.corpus(code).corpus for code in resolved.languages}
+
+
+def exported(configuration: Configuration, model: str) -> list[tuple[str, str, str]]:
+    """Return the job that makes the folder which is measured: `base_model` for a model of another project."""
+    return [("export" if configuration.is_trained(model) else "base_model", model, "")]
+
+
+def deliverable(configuration: Configuration, model: str) -> type[Stage]:
+    """Return the stage whose result a model is made for."""
+    return ConvertStage if configuration.is_trained(model) else BaselineStage
 
 
 def called(resolved: ResolvedModel) -> str | None:

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
     """Print what the training of models will cost: tokens, steps, parameters, FLOPs, memory, hours."""
     graph = Graph(configuration := loading.from_arguments(args))
     gpu, of_preset = gpus_for(args)
-    models = configuration.models_of(args.names or ["all"])
+    models = list(filter(configuration.is_trained, configuration.models_of(args.names or ["all"])))
     found = [plan(graph, model, of_preset(configuration.model(model).resources.gpus), gpu) for model in models]
     rows = [row for row, _ in found]
     if args.tsv:

@@ -50,6 +50,9 @@ ITEM_KEYS: dict[str, tuple[str, ...]] = {
 REQUIRED_ITEM_KEYS: dict[str, tuple[str, ...]] = {"pairs": ("good", "bad"), "choices": ("options", "scored")}
 
 
+UNTRAINED = "none"  # the value of `train` of a model of another project
+
+
 class Dataset(Section):
     """What suites and tasks have in common."""
 
@@ -303,6 +306,8 @@ class Preset(Sections):
 class ModelEntry(Preset):
     """An entry of `models:`; it is laid over presets and the user's values for all models."""
 
+    # Or `none`: `model.source`, a model of another project, is measured as it is, and not trained.
+    train: dict[str, Any] | Literal["none"] = {}  # pyright: ignore[reportIncompatibleVariableOverride]
     like: str | None = None  # another model: what this entry leaves out is as in the entry of that model, key by key
     preset: Presets = []
 

@@ -90,7 +90,9 @@ def base_model(resolved: ResolvedModel) -> dict[str, Any]:
     if source is None or source.kind == "model":
         raise UserError(f"model {resolved.name}: model.source is no folder or repository: there is nothing to fetch")
     asked: dict[str, Any] = {"shape": source.beside}
-    if resolved.model.architecture == "transformers":
+    if not resolved.trained:
+        asked = {"shape": {}, "unchanged": True}
+    elif resolved.model.architecture == "transformers":
         asked["auto_class"] = OBJECTIVES[resolved.train.objective].auto_class
     elif resolved.model.architecture == "norbert4":
         asked["architecture"] = "norbert4"
