@@ -63,6 +63,10 @@ def test_a_surprisal_without_information_explains_nothing_and_few_rows_are_refus
         reading.summary(table.slice(0, 10), np.arange(10.0), np.arange(10.0) ** 2)
 
 
+def test_an_interval_is_moved_by_the_bias_of_its_resamples():
+    assert reading.interval(np.array([0.5, 0.6, 0.6, 0.6])) == pytest.approx([0.5, 0.5])
+
+
 def test_two_models_are_compared_on_the_same_resamples():
     table, random = reading_table(), np.random.default_rng(3)
     before, times = random.normal(size=200), table[reading.SELF_PACED].to_numpy()
