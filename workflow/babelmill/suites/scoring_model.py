@@ -18,7 +18,7 @@ from babelmill.evaluation import rows
 from babelmill.evaluation.likelihood import Kept, Model
 from babelmill.evaluation.rows import Row, Text, Word
 from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
-from babelmill.training.arithmetic import scoring_device
+from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
 LOADED = (".safetensors", ".bin", ".json", ".txt", ".model", ".py")  # ends of files that decide a model's scores

@@ -11,7 +11,6 @@ from pathlib import Path
 from babelmill.commands.progress.logs import last_words, metrics
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import CHECKPOINTS, Graph, Result
-from babelmill.runtime.record import newest_log
 from babelmill.runtime.run_lock import Lock
 from babelmill.stages import STAGES, UNFINISHED
 
@@ -57,7 +56,7 @@ def add_training(status: Status, run: Path, running: bool) -> None:
     """Fill in how far a training run is, from its folder. `running`: training is the present stage."""
     if not (run / "attempt.json").is_file():
         return
-    kept = newest_log(run)
+    kept = max((run / "logs").glob("*.log"), default=None)
     if running and kept and (status.log is None or kept.stat().st_mtime >= status.log.stat().st_mtime):
         status.log = kept
     attempt = json.loads((run / "attempt.json").read_text())
@@ -131,9 +130,7 @@ def status_of_tables(graph: Graph, converted: Status) -> Status:
         return dataclasses.replace(converted, note=note)
     done = []
     for table in missing:
-        folder = UNFINISHED / "predict" / table.name  # `labels/windows.py` writes it
-        windows = len(list(folder.glob("*.csv")))
-        if windows and (identity := read_json(folder / "identity.json")):
-            rows = identity["rows"]
-            done.append(f"{table.part}: {min(windows * identity['window'], rows):,} of {rows:,} rows")
+        folder = UNFINISHED / "predict" / table.name  # `labels/prediction.py` writes it
+        if parts := len(list(folder.glob("*.npz"))):
+            done.append(f"{table.part}: {parts * read_json(folder / 'identity.json')['part']:,} texts")
     return dataclasses.replace(status, note="; ".join(filter(None, [*done, status.note])))
