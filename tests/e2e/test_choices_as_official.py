@@ -3,11 +3,9 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from babelmill import suite as suite_stage
-from babelmill.cli import main
 from babelmill.commands.by_hand import made_by_hand
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
@@ -15,7 +13,6 @@ from babelmill.evaluation import likelihood
 from babelmill.graph import Graph
 from babelmill.score import score_suites
 from babelmill.stages import ScoreStage
-from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
 from helpers import DATA
 from helpers.models import seeded
@@ -77,8 +74,7 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
         rows, about = score_suites(ScoringModel(models[kind], {}), [folder], settings, tmp_path / name)
         found: dict[str, list] = {}
         for row in rows.to_pylist():
-            scores = row.get(method) or [row[f"{method}_good"], row[f"{method}_bad"]]
-            found.setdefault(official_name(name, row["paradigm"]), []).append(scores)
+            found.setdefault(official_name(name, row["paradigm"]), []).append(row[method])
         expected = numbers[task]["scores"]
         assert found.keys() == expected.keys(), name
         for paradigm, items in expected.items():
@@ -98,28 +94,6 @@ OPTIONS = [
     ["The cat sat.", "The cat sat."],
     ["sat.", "sat on it.", "is not here.", "a"],
 ]
-
-
-def test_pairs_are_choices_with_two_options(models, tmp_path):
-    """The same sentences in both forms have the same scores, bit by bit, by all methods, and so has a sample."""
-    good, bad = ["The cat sleeps.", "Ann has a dog.", "It is."], ["The cat sleep.", "Ann have a dog.", "It is."]
-    groups = {"phenomenon": ["x"] * 3, "paradigm": ["p"] * 3}
-    pairs = pa.table({"good": good, "bad": bad, **groups})
-    both = [list(each) for each in zip(good, bad, strict=True)]
-    choices = pa.table({"prompts": [["", ""]] * 3, "options": both, "right": [0] * 3, **groups})
-    values = {"languages": ["eng"], "methods": ["causal", "masked", "fused", "bound"]}
-    for most in ("all", 2):
-        settings = ScoreStage(**values, pairs=most)
-        scored = {
-            kind: KINDS[kind].score(ScoringModel(models["gpt_bert"], {}), table, settings, tmp_path / f"{kind}{most}")
-            for kind, table in (("pairs", pairs), ("choices", choices))
-        }
-        for method in values["methods"]:
-            of_pairs = [scored["pairs"][f"{method}_{key}"].to_pylist() for key in ("good", "bad")]
-            of_choices = [each or [None, None] for each in scored["choices"][method].to_pylist()]
-            assert [list(each) for each in zip(*of_pairs, strict=True)] == of_choices
-            points = [KINDS[kind].points(scored[kind], method) for kind in ("pairs", "choices")]
-            assert np.array_equal(*points, equal_nan=True) and np.isnan(points[0]).sum() == (most == 2)
 
 
 def test_items_that_were_scored_are_not_scored_again(models, tmp_path, monkeypatch):
@@ -145,19 +119,3 @@ def test_items_that_were_scored_are_not_scored_again(models, tmp_path, monkeypat
     assert means[1, :2] == pytest.approx(everything[1, :2] / tokens[1]) and tokens[1][0] > 1
     model.score("masked", texts[::-1], ~chosen | chosen, tmp_path, prompts[::-1])
     assert len(scored) == 6, "other items begin anew"
-
-
-def test_two_models_are_scored_and_compared_by_hand(models, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/config.yaml").write_text(json.dumps(CONFIG[0][1]))
-    for kind, model in models.items():
-        for suite in ("entity_tracking", "wug_adj"):
-            out = f"scores/{kind}/{suite}"
-            assert main(["score", str(model), "--suite", suite, "--method", "causal", "--out", out]) == 0
-    assert "wug_adj, causal: eng" in (messages := capsys.readouterr().err) and "(Spearman x 100)" in messages
-    assert main(["compare", "scores/gpt_bert", "scores/gpt2"]) == 0
-    answer = capsys.readouterr().out
-    weighting = "the mean over phenomena of the mean of their paradigms"
-    assert f"entity_tracking: % right, {weighting}, causal" in answer and "McNemar, " in answer
-    assert "wug_adj: Spearman x 100, causal" in answer and "no test compares such scores" in answer

@@ -23,6 +23,7 @@ from conftest import SMALL
 from helpers.hub.hub_data import SENTENCES
 from helpers.results.fields import undocumented
 from helpers.stages import any_settings
+from helpers.suite_files import pairs_of
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +48,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     page, table = (workspace.path / f"reports/eng.{kind}" for kind in ("html", "csv"))
     assert "English basics" in page.read_text() and "eng,eng,english_basics,fused,all," in table.read_text()
     folder = workspace.path / "results/of/eng/score/english_basics"
-    scores, rows = read_json(folder / "scores.json"), pq.read_table(folder / "pairs.parquet")
+    scores, rows = read_json(folder / "scores.json"), pq.read_table(folder / "items.parquet")
     assert not undocumented(folder / "scores.json", "scores.json of a suite")
     eng = scores["languages"]["eng"]
     assert eng["methods"]["causal"]["pairs"]["n"] == 200 and eng["pairs"]["pairs"] == 200
@@ -56,9 +57,9 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     assert eng["headline"] == eng["methods"]["causal"]["pairs"], "the most precise one"
     low, high = eng["headline"]["interval"]
     assert 0 <= low <= eng["headline"]["score"] <= high <= 1
-    assert len(rows) == 200 and rows["masked_good"].null_count == 170
-    fused, parts = rows["fused_good"].to_numpy(), [rows[f"{name}_good"].to_numpy() for name in ("causal", "masked")]
-    assert fused == pytest.approx(parts[0] + parts[1], nan_ok=True)
+    assert len(rows) == 200 and rows["masked"].null_count == 170
+    each = [row for row in rows.select(["fused", "causal", "masked"]).to_pylist() if row["masked"]]
+    assert all(row["fused"][0] == pytest.approx(row["causal"][0] + row["masked"][0]) for row in each)
     card = (workspace.path / "converted/eng/README.md").read_text()
     assert "English basics" in card and f"{100 * eng['methods']['causal']['pairs']['score']:.1f} (" in card
     overlap = read_json(folder / "overlap.json")
@@ -95,10 +96,8 @@ def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(expor
     suite = tmp_path / "suite"
     suite.mkdir()
     good, bad = (list(side) for side in zip(*pairs, strict=True))
-    group = ["all"] * len(pairs)
-    table = pa.table({"good": good, "bad": bad, "phenomenon": group, "paradigm": group})
-    pq.write_table(table, suite / "pairs.parquet")
-    manifest.write(suite, any_settings("suite"), ["pairs.parquet"], figures={"pairs": len(pairs)})
+    pq.write_table(pairs_of(good, bad), suite / "items.parquet")
+    manifest.write(suite, any_settings("suite"), ["items.parquet"], figures={"pairs": len(pairs)})
     settings = ScoreStage(covered=["eng"], methods=["masked"], suite="own", snapshots=True)
     monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": 1})  # a pair at a time
     of_group, scored = likelihood.Model._of_group, []
@@ -159,22 +158,21 @@ def test_the_bound_of_the_right_sentence_is_higher(exported, tmp_path, pairs):
 def test_fused_may_be_asked_for_before_its_parts(exported, tmp_path, pairs):
     names = ["fused", "masked", "causal"]
     settings = ScoreStage(languages=["eng"], suite="s", covered=["eng"], methods=names)
-    table = pa.table({"good": [good for good, _ in pairs], "bad": [bad for _, bad in pairs]})
+    table = pairs_of(*map(list, zip(*pairs, strict=True)))
     scored = KINDS["pairs"].score(ScoringModel(exported / "export", {}), table, settings, tmp_path / "partial")
-    parts = [scored[f"{name}_good"].to_numpy() for name in ("causal", "masked")]
-    assert scored["fused_good"].to_numpy() == pytest.approx(parts[0] + parts[1])
+    fused, causal, masked = (np.array(scored[name].to_pylist()) for name in ("fused", "causal", "masked"))
+    assert fused == pytest.approx(causal + masked)
 
 
 def test_a_suite_that_the_model_cannot_read_is_one_line():
     """All sentences are longer than its positions: nothing has a score."""
     table = pa.table({"language": ["eng"], "phenomenon": ["all"], "paradigm": ["all"]})
-    table = table.append_column("causal_good", pa.array([None], pa.float64()))
-    table = table.append_column("causal_bad", pa.array([None], pa.float64()))
+    table = table.append_column("causal_points", pa.array([None], pa.float64()))
     values = {"suite": "mine", "covered": ["eng"], "methods": ["causal"]}
     with pytest.raises(UserError, match="mine: no pair of eng can be scored: all are longer than the model reads"):
         report(table, ScoreStage(**values))
     values["methods"] = ["causal", "masked"]
-    table = table.append_column("masked_good", pa.array([-1.0])).append_column("masked_bad", pa.array([-2.0]))
+    table = table.append_column("masked_points", pa.array([1.0]))
     found = report(table, ScoreStage(**values))
     assert found["headline"]["method"] == "masked" and found["languages"]["eng"]["headline"]["score"] == 1
     values["methods"] = ["masked", "causal"]

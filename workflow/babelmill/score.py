@@ -2,12 +2,12 @@
 
     python -m babelmill.score results/settings/score/blimp_eng-671c1226c2.json --threads 2
 
-This writes `pairs.parquet` for minimal pairs, or `items.parquet` for other kinds of suites (one row per item, with the
-scores of its sentences by each method), `scores.json` (the share of items that are right, with intervals) and
-`manifest.json`. `suites/kinds.py` says what a kind of suite scores, and `evaluation/rows.py` has the methods; `fused`
-is the sum of the causal and the masked score. Items that are too long for the model are counted and left out. It is an
-error if none of a language's items can be scored, or if a score is not a number. With `--corpora`, the stage then looks
-for the items in the model's training text, and writes `overlap.json` (`suites/overlap.py`).
+This writes `items.parquet` (one row per item, with the scores of its sentences by each method), `scores.json` (the
+share of items that are right, with intervals) and `manifest.json`. `suites/kinds.py` says what a kind of suite scores,
+and `evaluation/rows.py` has the methods; `fused` is the sum of the causal and the masked score. Items that are too
+long for the model are counted and left out. It is an error if none of a language's items can be scored, or if a score
+is not a number. The stage then looks for the items in the model's training text, and writes `overlap.json`
+(`suites/overlap.py`).
 
 Scores are kept as they are computed. So if an attempt is killed, the next one does not repeat its work.
 """

@@ -237,12 +237,13 @@ class SuiteStage(Stage):
 
     stage = "suite"
     of = "language"
+    version = 2
     several = True
 
     suite: str = ""
     kind: str = "pairs"  # its kind, see `entries.Suite`
-    columns: dict[str, str] = {}  # the keys of `entries.Suite` that define how its files are read
-    # The keys of `entries.Suite` that say what an item of this kind is; without those of `columns`.
+    form: dict[str, str] = {}  # the keys of `entries.Suite` that define how its files are read
+    # The keys of `entries.Suite` that say what an item is; of pairs, `options` stands for `good` and `bad`.
     items: dict[str, Any] = {}
     files: list[str] = []  # globs in the dataset on the Hub
     source: dict[str, Any] | None = None  # the dataset
@@ -523,6 +524,7 @@ class ScoreStage(Stage):
 
     stage = "score"
     several = True
+    version = 2
 
     suite: str = ""
     covered: list[str] = []  # the model's languages for which the suite has pairs
@@ -754,12 +756,8 @@ class SubmissionStage(NamedStage):
     stage = "submission"
     named = "submissions/{model}.json"
 
-    challenge: str  # the title of the challenge
-    track: str  # the challenge's name of the track
     backend: str  # the challenge's name of the scores that are submitted: causal or mlm
-    rules: dict[str, Any]  # the rules of the challenge (`submissions.Rules`)
-    order: dict[str, list[str]]  # the order of their `tasks` and `numbers`, which a settings file does not keep
-    checkpoints: list[str]  # the names of the checkpoints that the challenge asks for
+    rules: str  # the rules of the challenge (`submissions.Rules`) as JSON, whose order the file of a challenge has
     codes: dict[str, str]  # {task: the language of the model that its scores are of}; other tasks have no scores
     tuned: dict[str, dict[str, str]] = {}  # {task: {subtask: the job that fine-tunes for it, such as "rte.42"}}
     own: list[str] = []  # suites and tasks of the challenge that the user's settings define themselves

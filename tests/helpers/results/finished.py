@@ -13,8 +13,8 @@ FILES = {
     "shards": ("train.safetensors", "validation.safetensors"),
     "train": ("model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"),
     "evaluate": ("evaluation.json",),
-    "score": ("scores.json", "pairs.parquet"),
-    "suite": ("pairs.parquet",),
+    "score": ("scores.json", "items.parquet"),
+    "suite": ("items.parquet",),
 }
 
 
