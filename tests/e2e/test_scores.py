@@ -142,14 +142,6 @@ def test_a_score_that_is_not_a_number_is_an_error(exported, tmp_path, pairs):
         list(table_of(model, "causal", [(1, "The cat sat.")]))
 
 
-def test_batches_change_no_score(exported, tmp_path, pairs, monkeypatch):
-    model, everything, found = ScoringModel(exported / "export", {}), np.ones(len(pairs), bool), []
-    for positions in (1, 100, 100_000):
-        monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": positions})
-        found.append(model.score("causal", pairs, everything, tmp_path / f"{positions}"))
-    assert found[0] == pytest.approx(found[1], abs=1e-4) and found[0] == pytest.approx(found[2], abs=1e-4)
-
-
 def test_the_bound_of_the_right_sentence_is_higher(exported, tmp_path, pairs):
     found = ScoringModel(exported / "export", {}).score("bound", pairs, np.ones(len(pairs), bool), tmp_path / "b")
     assert (found[:, 0] > found[:, 1]).all() and (found[:, 2] > 0).all()
