@@ -30,7 +30,9 @@ def folder(workspace):
     (workspace.path / "pairs.tsv").write_text("good\tbad\nthe fox jumps\tfox the jumps\na lazy dog\tlazy a dog\n")
     rows = "".join(f"{'the fox' if i % 2 else 'a dog'} {i}\t{i % 2}\n" for i in range(12))
     (workspace.path / "rows.tsv").write_text("text\tclass\n" + rows)
-    (workspace.path / "others.tsv").write_text("text\tclass\n" + rows.replace(" ", "  "))
+    (workspace.path / "others.tsv").write_text(
+        "text\tclass\n" + rows.replace("fox", "small fox").replace("dog", "lazy dog")
+    )
     return workspace
 
 

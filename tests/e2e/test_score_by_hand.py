@@ -9,16 +9,13 @@ import torch
 from transformers import AutoTokenizer, BertForPreTraining, GPT2LMHeadModel
 
 from babelmill.cli import main
-from babelmill.commands.score import lines_of, owners, refuse_others, words_of
-from babelmill.core import manifest
+from babelmill.commands.score import lines_of, owners, words_of
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.release.elsewhere.given_model import name_of
 from babelmill.runtime.run_lock import Lock
 from babelmill.suites.items import COLUMNS
 from helpers.hub.hub_data import SENTENCES
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_module
-from helpers.stages import any_settings
 
 pytestmark = pytest.mark.slow
 
@@ -123,16 +120,6 @@ def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):
     (Path("mine") / "modeling_gpt_bert.py").write_text("raise SystemExit('run')")
     done = run_module("babelmill", "score", "mine", "--suite", "mine", cwd=Path.cwd())
     assert done.returncode == 1 and "mine/modeling_gpt_bert.py" in done.stderr and "run'" not in done.stderr
-
-
-def test_the_scores_of_another_folder_are_not_written_over():
-    snapshot = Path("exports/eng/snapshots/chck_1M")
-    assert name_of(snapshot) == "eng--chck_1M" and name_of(Path("converted/eng")) == "eng"
-    out = Path("scores/eng/mine")
-    manifest.write(out, any_settings("score"), [], figures={"model": {"folder": "converted/eng"}})
-    refuse_others(out, {"folder": "converted/eng"})
-    with pytest.raises(UserError, match="holds the scores of converted/eng"):
-        refuse_others(out, {"folder": "elsewhere/eng"})
 
 
 def test_a_file_that_is_not_there_is_one_line():

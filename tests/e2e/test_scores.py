@@ -15,7 +15,7 @@ from babelmill.commands.score import table_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.evaluation import likelihood
-from babelmill.score import made_of, report, score
+from babelmill.score import report, score
 from babelmill.stages import ScoreStage
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
@@ -110,7 +110,7 @@ def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(expor
             return of_group(*given)
 
         monkeypatch.setattr(likelihood.Model, "_of_group", group)
-        model = ScoringModel(export, made_of(export, settings))
+        model = ScoringModel(export)
         score(model, [suite], settings, tmp_path / f"{name}.partial", tmp_path / name, [export, suite])
         return read_json(tmp_path / name / "scores.json")
 
@@ -123,16 +123,6 @@ def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(expor
     assert attempt("killed", -1) == whole
     assert len(scored) == groups, "each pair of each snapshot once"
     assert not (tmp_path / "killed.partial").exists()
-
-
-def test_what_the_scores_do_not_depend_on_is_not_in_the_seal(exported):
-    """Only what is loaded, and the code; not other variants of the weights, notes, or another key of the settings."""
-    values = {"languages": ["eng"], "methods": ["causal"]}
-    first, other = ScoreStage(**values), ScoreStage(**values, snapshots=True, headline="paradigms")
-    found = made_of(exported / "export", first)
-    assert found == made_of(exported / "export", other)
-    assert {"model.safetensors", "config.json", "tokenizer.json", "modeling_gpt_bert.py"} <= found["files"].keys()
-    assert "model.main.safetensors" not in found["files"] and "README.md" not in found["files"]
 
 
 def test_a_score_that_is_not_a_number_is_an_error(exported, tmp_path, pairs):
@@ -150,14 +140,6 @@ def test_a_score_that_is_not_a_number_is_an_error(exported, tmp_path, pairs):
             model.score(method, pairs, everything, tmp_path / method)
     with pytest.raises(UserError, match=r"the score of '.*cat.*' is not a number"):
         list(table_of(model, "causal", [(1, "The cat sat.")]))
-
-
-def test_batches_change_no_score(exported, tmp_path, pairs, monkeypatch):
-    model, everything, found = ScoringModel(exported / "export", {}), np.ones(len(pairs), bool), []
-    for positions in (1, 100, 100_000):
-        monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": positions})
-        found.append(model.score("causal", pairs, everything, tmp_path / f"{positions}"))
-    assert found[0] == pytest.approx(found[1], abs=1e-4) and found[0] == pytest.approx(found[2], abs=1e-4)
 
 
 def test_the_bound_of_the_right_sentence_is_higher(exported, tmp_path, pairs):

@@ -155,7 +155,7 @@ def export_of(folder: Path) -> schema.Export:
     """Return which variants a folder has; a model from elsewhere has one."""
     if is_ours(folder):
         return ExportStage.from_content(manifest.read(folder)["settings"], folder).export
-    return schema.Export.model_validate({"variants": ["main"], "default_variant": "main"})
+    return schema.Export(variants=["main"], default_variant="main")
 
 
 def check_length(folder: Path, length: int) -> None:

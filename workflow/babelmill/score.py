@@ -9,8 +9,7 @@ long for the model are counted and left out. It is an error if none of a languag
 is not a number. The stage then looks for the items in the model's training text, and writes `overlap.json`
 (`suites/overlap.py`).
 
-Scores are saved in `--partial` as they are computed. So if an attempt is killed, the next one does not repeat its work,
-also if settings have changed that the scores do not depend on (`likelihood.Kept`).
+Scores are kept as they are computed. So if an attempt is killed, the next one does not repeat its work.
 """
 
 import gc
@@ -25,7 +24,6 @@ import pyarrow.parquet as pq
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from babelmill.config.snapshots import FOLDER, about, names
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
 from babelmill.core.stage_entry import Job
@@ -37,7 +35,7 @@ from babelmill.runtime.run_lock import Lock
 from babelmill.stages import ScoreStage
 from babelmill.suites.kinds import KINDS, Kind
 from babelmill.suites.overlap import overlap
-from babelmill.suites.scoring_model import ScoringModel, loaded_files
+from babelmill.suites.scoring_model import ScoringModel
 from babelmill.tokens.tokenizer_file import use_threads
 
 log = logging.getLogger("babelmill.score")
@@ -101,21 +99,19 @@ def score_suites(
     }
 
 
-def score_snapshots(export: Path, suites: list[Path], settings: ScoreStage, partial: Path) -> list[dict[str, Any]]:
+def score_snapshots(
+    model: ScoringModel, suites: list[Path], settings: ScoreStage, partial: Path
+) -> list[dict[str, Any]]:
     """Return the entry of scores.json for each snapshot of the run: when it was kept, and its scores by language."""
-    kept = names(export)
-    if not kept:
+    found = []
+    for name, place, snapshot in model.snapshots():
+        _, scores = score_suites(snapshot, suites, settings, partial / name)
+        found.append({"name": name, "languages": scores["languages"]} | place)
+        log.info("%s: %s", name, in_words(scores))
+    if not found:
         log.warning(
             "evaluation.snapshots: the training of this model kept no snapshots; set run.snapshots before the training"
         )
-    found = []
-    for name in kept:
-        folder = export / FOLDER / name
-        manifest.verify(folder, within=export)
-        model = ScoringModel(folder, made_of(folder, settings))
-        _, scores = score_suites(model, suites, settings, partial / name)
-        found.append({"name": name, "languages": scores["languages"]} | about(folder))
-        log.info("%s: %s", name, in_words(scores))
     return found
 
 
@@ -137,7 +133,7 @@ def score(
     with Lock(partial, "another process that scores the same"):
         scored, found = score_suites(model, suites, settings, partial)
         if settings.snapshots and not KINDS[settings.kind].of_run:
-            found["snapshots"] = score_snapshots(model.folder, suites, settings, partial)
+            found["snapshots"] = score_snapshots(model, suites, settings, partial)
         out.mkdir(parents=True, exist_ok=True)
         table = KINDS[settings.kind].table
         with atomic_write(out / table) as file:
@@ -154,15 +150,7 @@ def score(
             for code in settings.covered:
                 log.info("%s, %s: %s", settings.suite, code, in_training_text(about, code))
         manifest.write(out, settings, files, upstream, (figures or {}) | {"summary": summary})
-    shutil.rmtree(partial, ignore_errors=True)
-
-
-def made_of(folder: Path, settings: ScoreStage) -> dict[str, Any]:
-    """Return what all scores of an exported folder depend on: the version of the stage, and the files that are loaded.
-
-    The folder's other files (other variants of the weights, notes) and all other settings change no score.
-    """
-    return {"version": settings.version, "files": loaded_files(folder)}
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def run(job: Job[ScoreStage]) -> None:
@@ -177,7 +165,7 @@ def run(job: Job[ScoreStage]) -> None:
     disable_progress_bar()
     torch.set_num_threads(job.threads)
     manifest.verify(export)
-    model = ScoringModel(export, made_of(export, settings), extra=True)
+    model = ScoringModel(export)
     upstream = [export, *suites, *corpora.values()]
     score(model, suites, settings, job.unfinished, job.out, upstream, corpora=corpora, threads=job.threads)
 

@@ -28,7 +28,6 @@ from babelmill.commands.by_hand import languages_asked, made_by_hand
 from babelmill.config import loading
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
-from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.evaluation.suite_scores import METHODS
 from babelmill.graph import Graph
@@ -87,24 +86,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--masked-pairs", type=int, metavar="N", help="with method masked, score only N of these pairs")
     add("--out", type=Path, metavar="FOLDER", help="write the scores here (default: scores/{MODEL}/{suite})")
     loading.add_arguments(parser)
-
-
-def made_of(origin: dict[str, Any]) -> dict[str, Any]:
-    """Return what all scores of a model depend on: its files, or its commit, and the version of the stage `score`."""
-    from babelmill.suites.scoring_model import is_loaded
-
-    files = {name: digest for name, digest in origin.get("files", {}).items() if is_loaded(name)}
-    return {"model": files or origin, "version": ScoreStage.version}
-
-
-def refuse_others(out: Path, origin: dict[str, Any]) -> None:
-    """Raise a UserError if a folder holds the scores of a model from another folder or repository."""
-    if not (out / manifest.NAME).is_file():
-        return
-    there = manifest.read(out)["figures"].get("model", {})
-    if any(there.get(key) != origin.get(key) for key in ("folder", "repository")):
-        whose = there.get("folder") or there.get("repository") or "another model"
-        raise UserError(f"{out}: holds the scores of {whose}; name another folder with --out, or delete this folder")
 
 
 # The words of a text.
@@ -171,7 +152,7 @@ def print_words(args: argparse.Namespace) -> None:
     lines = list(lines_of(args.words))
     configured = args.profile or args.configfile or args.config or Path(loading.USER_FILE).is_file()
     needed = configured and not converted_folder(args.model).is_dir()
-    folder, _, _ = model_folder(args, loading.from_arguments(args).known_models() if needed else ())
+    folder, origin, _ = model_folder(args, loading.from_arguments(args).known_models() if needed else ())
     there = methods_of(folder)
     names = args.method or [name for name in OF_WORDS if name in there][:1]
     if len(names) != 1 or names[0] not in OF_WORDS or names[0] not in there:
@@ -179,7 +160,7 @@ def print_words(args: argparse.Namespace) -> None:
     from babelmill.suites.scoring_model import ScoringModel  # imports PyTorch
 
     compute_quietly(args.threads)
-    model = ScoringModel(folder, {}, extra=True)
+    model = ScoringModel(folder, origin)
     if not model.tokenizer.is_fast:
         raise UserError(f"{folder}: its tokenizer is a slow one, which does not tell which characters a token covers")
     print("\t".join(COLUMNS))
@@ -205,8 +186,7 @@ def run(args: argparse.Namespace) -> None:
 
     compute_quietly(args.threads)
     out = args.out or Path("scores", name, args.suite)
-    refuse_others(out, origin)
     suites = [made_by_hand(graph, "suite", suite.run, code, args.suite) for code in settings.covered]
-    model = ScoringModel(folder, made_of(origin), extra=True)
+    model = ScoringModel(folder, origin)
     score(model, suites, settings, out / "partial", out, suites, {"model": origin})
     print(out)

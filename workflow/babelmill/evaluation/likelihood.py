@@ -230,8 +230,8 @@ class Kept:
     `runtime.run_lock.Lock` of it.
     """
 
-    def __init__(self, folder: Path, made_of: dict[str, Any]):
-        key = hashlib.sha256(canonical_json(made_of | {"layout": LAYOUT}).encode()).hexdigest()[:16]
+    def __init__(self, folder: Path, made_of: Any):
+        key = hashlib.sha256(canonical_json([LAYOUT, made_of]).encode()).hexdigest()[:16]
         self._folder, self._key = folder, key
         self.found = [np.load(path) for path in sorted(folder.glob(f"{key}-*.npy"))]  # arrays [items, 1 + scores]
         for other in [*folder.glob("*-*.npy")]:

@@ -1,6 +1,5 @@
 """Load an exported model, and score the sentences of a suite's items with it."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from babelmill.config.snapshots import FOLDER, about, names
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
-from babelmill.core.files import UserError, canonical_json, read_json
+from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.evaluation import rows
 from babelmill.evaluation.likelihood import Kept, Model
@@ -21,7 +20,6 @@ from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer
 from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
-LOADED = (".safetensors", ".bin", ".json", ".txt", ".model", ".py")  # ends of files that decide a model's scores
 SAMPLES = 128  # samples per sentence for `bound`
 
 
@@ -56,10 +54,11 @@ class Method:
 
 
 class ScoringModel:
-    """An exported model that scores sentences by some methods. All its scores depend on `made_of`."""
+    """An exported model, or one from elsewhere, that scores sentences by some methods."""
 
-    def __init__(self, folder: Path, made_of: dict[str, Any], extra: bool = False):
-        self.folder, self._made_of, self._extra = folder, made_of, extra
+    def __init__(self, folder: Path, made_of: Any = None):
+        """Load the tokenizer. `made_of`: what its files are, as kept scores name it; None: as its manifest says."""
+        self.folder, self._made_of = folder, made_of or manifest.digest(folder)
         self.tokenizer: Any = tokenizer_of(folder)
         self.too_long = 0
 
@@ -81,7 +80,7 @@ class ScoringModel:
     def load(self, how: Method) -> tuple[Model, float]:
         """Load the model for a method; return it, and the most tokens that it reads."""
         auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM
-        model: Any = load(auto, self.folder, None, self._extra, **aligned(self.folder))
+        model: Any = load(auto, self.folder, None, extra=True, **aligned(self.folder))
         model.to(scoring_device()).config.use_cache = False
         longest = None if runs_code(self.folder) else longest_row(model)
         return Model(model, self.tokenizer, how.causal), longest or np.inf
@@ -116,7 +115,7 @@ class ScoringModel:
         sizes = [max(len(each.ids) for each in item) for item in items]
         able = [i for i, item in enumerate(items) if sizes[i] <= longest and all(each.scored for each in item)]
         self.too_long = len(items) - len(able)
-        kept = Kept(partial / name, self._made_of | {"method": name, "texts": digest([texts, prompts])})
+        kept = Kept(partial / name, [self._made_of, texts, prompts])
         found = self._fill(
             model,
             kept,
@@ -150,7 +149,7 @@ class ScoringModel:
         model, longest = self.load(how)
         able = [i for i, word in enumerate(asked) if all(0 < len(each.ids) <= longest for each in word)]
         self.too_long = len(asked) - len(able)
-        kept = Kept(partial / name, self._made_of | {"method": name, "words": digest([*map(list, words)])})
+        kept = Kept(partial / name, [self._made_of, *map(list, words)])
         return self._fill(
             model,
             kept,
@@ -191,25 +190,4 @@ class ScoringModel:
         for name in names(self.folder):
             folder = self.folder / FOLDER / name
             manifest.verify(folder, within=self.folder)
-            yield (
-                name,
-                about(folder),
-                ScoringModel(folder, self._made_of | {"files": loaded_files(folder)}, self._extra),
-            )
-
-
-def digest(content: Any) -> str:
-    """Return the sha256 of what can be written as JSON."""
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
-
-
-def loaded_files(folder: Path) -> dict[str, str]:
-    """Return {name: sha256} of the files of a model's folder that decide its scores, as its manifest says."""
-    files = {name: entry["sha256"] for name, entry in manifest.read(folder)["files"].items()}
-    return {name: files[name] for name in sorted(files) if is_loaded(name)}
-
-
-def is_loaded(name: str) -> bool:
-    """Return whether a file of a model's folder decides its scores: weights, configuration, tokenizer, code."""
-    other_variant = name.startswith("model.") and name not in ("model.safetensors", "model.safetensors.index.json")
-    return "/" not in name and name.endswith(LOADED) and not other_variant and name != manifest.NAME
+            yield name, about(folder), ScoringModel(folder)
