@@ -204,9 +204,9 @@ class GPTBertLanguageModel(GPTBertHead):
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize as in transformers. The head shares the embedding's matrix, so only its bias needs the new size."""
         embedding = super().resize_token_embeddings(*args, **kwargs)
-        old, size = self.classifier.bias, embedding.num_embeddings
-        new = torch.cat([old.detach()[:size], old.new_zeros(max(0, size - len(old)))])
-        self.classifier.nonlinearity[-1].bias = nn.Parameter(new, old.requires_grad)
+        bias, size = self.classifier.bias, embedding.num_embeddings
+        bias.data = torch.cat([bias.detach()[:size], bias.new_zeros(max(0, size - len(bias)))])
+        bias.grad = None
         return embedding
 
     @staticmethod
