@@ -14,7 +14,6 @@ from babelmill.runtime import cost
 from babelmill.train import announce, describe
 from babelmill.training.kernels import dropout
 from babelmill.training.optimization import gradients
-from babelmill.training.optimization.gradients import Sharding
 from babelmill.training.plan import rows as dealing
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker
@@ -223,13 +222,6 @@ def test_backward_passes_add_the_gradients_that_there_are(make):
 def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
     trainer = make(micro_batch_tokens=128, sequence_lengths=[128, 128], global_batch_tokens=640)
     with pytest.raises(UserError, match=r"a row of 128 tokens does not fit into memory; .* GiB.$"):
-        trainer.run_step(STEP)
-
-
-def test_where_whole_micro_batches_are_dealt_their_size_is_not_changed(make, small_device):
-    trainer = make(micro_batch_tokens=320)
-    trainer.network.sharding = Sharding({"some weight": torch.Size([9])}, ALONE)
-    with pytest.raises(UserError, match=r"train.micro_batch_tokens = 320 does not fit into memory; lower it; .* GiB.$"):
         trainer.run_step(STEP)
 
 
