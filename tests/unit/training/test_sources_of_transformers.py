@@ -218,16 +218,6 @@ def test_the_shape_beside_a_source_has_our_names_whatever_its_class_calls_it():
             config_to_train(wrong, base, VOCABULARY)
 
 
-def test_a_bare_model_lacks_its_head():
-    publish("bert", Path("theirs"))
-    config = transformers.AutoConfig.from_pretrained("theirs")
-    transformers.BertModel(config).save_pretrained("theirs")
-    with pytest.raises(
-        UserError, match=r"weights of BertForMaskedLM are missing, such as cls\.predictions\.\S+; perhaps it"
-    ):
-        fetch("bert")
-
-
 @pytest.mark.parametrize(
     ("kind", "more", "words"),
     [
