@@ -204,9 +204,10 @@ class GPTBertLanguageModel(GPTBertHead):
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize as in transformers. The head shares the embedding's matrix, so only its bias needs the new size."""
         embedding = super().resize_token_embeddings(*args, **kwargs)
-        bias, size = self.classifier.bias, embedding.num_embeddings
-        bias.data = torch.cat([bias.detach()[:size], bias.new_zeros(max(0, size - len(bias)))])
-        bias.grad = None
+        old, size = self.classifier.bias, embedding.num_embeddings
+        new = torch.cat([old.detach()[:size], old.new_zeros(max(0, size - len(old)))])
+        holder = next(module for module in self.classifier.modules() if module._parameters.get("bias") is old)
+        holder.register_parameter("bias", nn.Parameter(new, old.requires_grad))
         return embedding
 
     @staticmethod
