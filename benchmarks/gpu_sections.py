@@ -138,7 +138,7 @@ def speed(case, preset, length, micro, kind="") -> None:
     graphs), "plain" (without our kernels).
     """
     assert kind in ("", "unmixed", "muon", "norbert4", "unrecorded", "plain"), f"{kind}: no such kind of step"
-    from babelmill.runtime.progress import peak_flops, peak_memory
+    from babelmill.runtime.watching import peak_flops, peak_memory
     from babelmill.training.kernels import install
 
     if not case.cuda:

@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.config.schema import Section  # noqa: E402
 from babelmill.core.files import UserError  # noqa: E402
-from babelmill.runtime.gpu_claims import DRIVERS  # noqa: E402
+from babelmill.runtime.cost import has_gpu  # noqa: E402
 from babelmill.tokens.shard_file import ShardFile, write_shard  # noqa: E402
 
 TOKENS = 2_000_000
@@ -58,7 +58,7 @@ def engine(
     from babelmill.config.model_size import size_of
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
-    from babelmill.runtime.progress import peak_flops, peak_memory
+    from babelmill.runtime.watching import peak_flops, peak_memory
     from babelmill.training.kernels.compilation import Graphs, set_gpu_options
 
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
@@ -208,7 +208,7 @@ class Worker:
 
 def in_cpu_time(args) -> bool:
     """Return whether seconds are those of the processor: with one thread, and without a GPU that works meanwhile."""
-    return args.threads == 1 and not any(map(os.path.exists, DRIVERS.values()))
+    return args.threads == 1 and not has_gpu()
 
 
 def compare(args, batch: int, length: int, precision: str, dropout: float) -> None:
@@ -283,7 +283,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     if args.largest is None:
-        args.largest = 262144 if any(map(os.path.exists, DRIVERS.values())) else 16384
+        args.largest = 262144 if has_gpu() else 16384
     if args.propose:
         propose(args, args.precisions[-1])
         return

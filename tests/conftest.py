@@ -306,17 +306,6 @@ def labeller(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def driver(tmp_path_factory):
-    """Return a function that sets what NVIDIA's library says (`nvml.py`)."""
-    from helpers.training.nvml import build, load
-
-    answers = load(made_once(tmp_path_factory, "nvml", build))
-    answers()
-    yield answers
-    answers()
-
-
-@pytest.fixture
 def data(finished, tmp_path):
     """Return the same data and settings in a separate folder, without any training."""
     from helpers.training.training_data import Data

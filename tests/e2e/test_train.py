@@ -324,7 +324,7 @@ def test_a_second_trainer_is_kept_out(data, finished):
 def test_an_allocation_about_to_end_leaves_a_checkpoint(data, tmp_path):
     squeue = tmp_path / "bin/squeue"
     squeue.parent.mkdir()
-    squeue.write_text("#!/bin/sh\necho 0:25\n")
+    squeue.write_text("#!/bin/sh\ndate -d '+25 seconds' +%FT%T\n")
     squeue.chmod(0o755)
     environment = {"SLURM_JOB_ID": "7", OWN_STEP: "1", "PATH": f"{squeue.parent}:{os.environ['PATH']}"}
     output = data.train(environment=environment, code=75)
@@ -373,7 +373,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(data, finished):
     )
     assert done.returncode == 1, done.stderr
     assert re.search(
-        r"/step-000000\d\d.safetensors: cannot be written: No space left on device; the file needs [\d,]+ bytes",
+        r"/step-000000\d\d.safetensors: cannot be written: No space left on device",
         done.stderr,
     )
     assert "Traceback" not in done.stderr

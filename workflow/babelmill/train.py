@@ -12,12 +12,10 @@ finished run stays there, so training that is asked for again takes seconds.
 """
 
 import argparse
-import contextlib
 import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.core import bars, escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, read_json, sha256, write_json
 from babelmill.core.stage_entry import Job
-from babelmill.core.words import first_line, plural, short
+from babelmill.core.words import plural, short
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
 from babelmill.model.norbert4 import NorBERT4Shape
@@ -36,11 +34,10 @@ from babelmill.release.card import training_history
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
 from babelmill.runtime.launch import launch
-from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
-from babelmill.runtime.progress import device_name
-from babelmill.runtime.record import SPLITS, energy_kwh, identity, modules_of, ran_with
-from babelmill.runtime.run_folder import RunFolder
+from babelmill.runtime.processes import Processes, in_words, was_launched
+from babelmill.runtime.run_folder import SPLITS, RunFolder, attempts_of, energy_kwh, identity, modules_of
 from babelmill.runtime.slurm import EXIT_CODE, Stop
+from babelmill.runtime.watching import device_name
 from babelmill.stages import CHECKPOINTS, RunSettings, TrainStage, run_settings_of
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
@@ -80,19 +77,7 @@ def verify(settings: TrainStage, tokenizer: Path, shards: list[Path], source: Pa
                 raise UserError(f"{shard.path} has no documents: the corpus is too small; add text")
 
 
-@contextlib.contextmanager
-def memory_in_words() -> Iterator[None]:
-    """Turn an out-of-memory error into one line. It gets here only if smaller forward passes do not help."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise UserError(
-            "training does not fit into memory; choose a smaller model, or (for a transformers model) use more"
-            f" GPUs, train.ema_decay: 0 or adapters (train.lora_rank): {first_line(error)}"
-        ) from error
-
-
-@memory_in_words()
+@in_words()
 def train(job: Job[TrainStage]) -> int:
     """Train or resume, and write the results. Return the exit code."""
     began = time.monotonic()
@@ -296,7 +281,7 @@ def write_results(
             "precision": settings.train.precision,
             "seconds": round(time.monotonic() - began, 1),
         }
-        figures |= ran_with(folder.path) | about
+        figures |= about | {"ran_with": attempts_of(folder.path).get("ran_with", [])}
         if len(settings.languages) > 1:
             shares = plan.mixture.shares / plan.mixture.shares.sum()
             figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
@@ -331,7 +316,7 @@ def parser() -> argparse.ArgumentParser:
 
 def work(job: Job[TrainStage]) -> int:
     """Train in this process."""
-    is_main = int(os.environ.get("RANK", 0)) == 0
+    is_main = not was_launched() or os.environ["RANK"] == "0"
     if not is_main:
         logging.disable(logging.INFO)
     return stage_entry.run(train, job, writes_log=is_main)
@@ -345,7 +330,6 @@ def main() -> int:
     processes, nodes, threads = args.processes or max(1, args.gpus), args.nodes, args.threads
     if was_launched():
         return work(job)
-    forget_other_launchers()
     command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():
         slurm.run_in_step(nodes, threads, [sys.executable, *command])
@@ -360,7 +344,7 @@ def main() -> int:
     except UserError as error:
         bars.say(f"error: {escape.lines(error)}")
         return 1
-    if code == EXIT_CODE and not slurm.on_first_node():
+    if code == EXIT_CODE and slurm.node_number():
         return 0  # an error code would end the first node's task before it requeues the job (srun --kill-on-bad-exit)
     if code == EXIT_CODE and args.requeue:
         slurm.requeue()

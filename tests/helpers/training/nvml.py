@@ -1,31 +1,27 @@
-"""Build a stand-in for NVIDIA's library, `data/nvml_stub.c`, under the name that their Python package loads."""
+"""Let PyTorch's functions say what a GPU of NVIDIA would: as a fixture, `gpu`."""
 
-import ctypes
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
+import pytest
+import torch
 
-from helpers import DATA
-
-UUIDS = ["aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"]  # as PyTorch has them
-FIGURES = {"gpu_utilization": 92.5, "gpu_memory": 71 * 1024, "gpu_power": 1300.001, "gpu_temperature": 61}
-ENERGY = [5_000_000, 7_000_000]
-NAME = "libnvidia-ml.so.1"
+FIGURES = {"gpu_utilization": 92, "gpu_memory": 71 * 1024.0, "gpu_power": 650.0005, "gpu_temperature": 61}
 
 
-def build(folder: Path) -> None:
-    """Compile it into a folder."""
-    folder.mkdir()
-    stub = DATA / "nvml_stub.c"
-    subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-soname,{NAME}", "-o", folder / NAME, stub], check=True)
+@pytest.fixture
+def gpu(monkeypatch):
+    """Return a function that sets the energy that the GPU has used so far, in mJ; None: it does not say that."""
+    import pynvml
 
+    used: list[int | None] = [5_000_000]
+    answers = {"utilization": 92, "device_memory_used": 71 << 30, "power_draw": 650_000.5, "temperature": 61}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda _, answer=answer: answer)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "_get_pynvml_handler", lambda device: device)
 
-def load(folder: Path) -> Callable[..., None]:
-    """Load it by the name that the package asks for. Return a function that sets its answers."""
-    library = ctypes.CDLL(str(folder / NAME), ctypes.RTLD_GLOBAL)
+    def energy(_) -> int:
+        if used[-1] is None:
+            raise pynvml.NVMLError_NotSupported
+        return used[-1]
 
-    def answers(result: int = 0, energy: list[int] = ENERGY) -> None:
-        ctypes.c_int.in_dll(library, "result").value = result
-        (ctypes.c_ulonglong * 2).in_dll(library, "energy")[:] = energy
-
-    return answers
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", energy)
+    return used.append

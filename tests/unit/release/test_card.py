@@ -12,7 +12,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.convert import MERGED
 from babelmill.evaluation.metrics import described
 from babelmill.labels.card import LabelsCard
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card
@@ -171,13 +170,6 @@ def test_a_folder_for_the_mntp_backend(objective, tag):
     assert "eval_zero_shot.sh eng mlm" not in text
     assert ("eval_zero_shot.sh eng mntp" in text) == (objective != "causal")
     assert "scores of the masked model at a position are for the *next* token" in text.lower()
-
-
-def test_a_folder_of_adapters_alone():
-    """It has no merged weights; the stored card has nothing to type that needs them."""
-    names = ["model.safetensors", "model.ema.safetensors", "model.safetensors.index.main.json", "config.json"]
-    names += ["adapter/adapter_model.safetensors", "tokenizer.json"]
-    assert [name for name in names if not MERGED.fullmatch(name)] == names[3:]
 
 
 def scored(method: str, share: float, pairs: int) -> dict:

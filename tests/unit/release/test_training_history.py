@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from babelmill.release.card.training_history import PICTURE, losses, read_record, update
-from babelmill.runtime.followers import History
+from babelmill.runtime.watching import History
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,11 +24,10 @@ from babelmill.core import bars
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import slurm
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
-from babelmill.runtime.progress import Progress
-from babelmill.runtime.record import Record
-from babelmill.runtime.run_folder import RunFolder
+from babelmill.runtime.run_folder import Record, RunFolder
 from babelmill.runtime.run_lock import Lock
-from babelmill.runtime.slurm import Stop, seconds_left
+from babelmill.runtime.slurm import Stop
+from babelmill.runtime.watching import Progress
 from babelmill.training.networks.loss import summarize
 from babelmill.training.plan.objectives import objective_of
 from helpers.training.training_data import section
@@ -111,9 +111,7 @@ def test_a_full_disk_is_named_with_the_bytes_needed(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(
-        UserError, match=r"/step-00000010.safetensors: .*: No space left on device; the file needs \d+ bytes"
-    ):
+    with pytest.raises(UserError, match=r"/step-00000010.safetensors: .*: No space left on device"):
         checkpoints.save(10, TENSORS, {})
     monkeypatch.undo()
     assert checkpoints.newest() == 5 and len(list(tmp_path.iterdir())) == 2
@@ -162,14 +160,6 @@ def test_a_damaged_lock_is_named_while_it_is_held_and_harmless_else(tmp_path, co
 # Leaving early.
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("0:25\n", 25), ("12:05", 725), ("1:00:00", 3600), ("2-01:00:01", 176401), ("UNLIMITED", None), ("INVALID", None)],
-)
-def test_squeues_time_left(text, seconds):
-    assert seconds_left(text) == seconds
-
-
 @pytest.fixture
 def program(tmp_path):
     """A function that writes a shell script in place of a program of SLURM."""
@@ -198,22 +188,15 @@ def squeue(tmp_path, monkeypatch, program):
 
 
 def test_the_end_of_an_allocation_is_a_reason_once_it_is_near(squeue):
-    squeue("10:00")
+    """Whatever format of times the user has chosen for SLURM's programs."""
+    squeue(f"{datetime.now() + timedelta(seconds=600):%Y-%m-%dT%H:%M:%S}")
     stop = Stop(ask_slurm=True)
     assert stop.reason(needed=60) is None
     assert stop.reason(needed=580) == "the allocation ends soon"
     assert Stop(ask_slurm=False).reason(needed=580) is None
-    for text, code in (("UNLIMITED", 0), ("0:01", 1)):  # no limit, and no answer
+    for text, code in (("N/A", 0), ("2020-01-01T00:00:00", 1)):  # no limit, and no answer
         squeue(text, code)
         assert Stop(ask_slurm=True).reason(needed=10_000) is None
-
-
-def test_a_signal_is_a_reason(squeue):
-    squeue("UNLIMITED")
-    stop = Stop(ask_slurm=True)
-    assert stop.reason(0) is None
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert stop.reason(0) == "received SIGTERM"
 
 
 def test_other_schedulers(monkeypatch, squeue, tmp_path):
@@ -253,15 +236,8 @@ def test_only_a_running_job_goes_back_into_the_queue(squeue, program, tmp_path, 
     if state == "RUNNING":
         assert (tmp_path / "asked").read_text() == "requeue 7\n" and capfd.readouterr().err == f"job 7 is {ends}"
     else:
-        assert capfd.readouterr().err == f"job 7 is {state or 'over'}: it is not {ends}"
+        assert capfd.readouterr().err == f"job 7 is not put back into the queue: it is {state or 'over'}\n"
         assert not (tmp_path / "asked").exists()
-
-
-def test_a_cancelled_job_is_known_where_there_is_accounting(squeue, program):
-    program("sacct", "[ $5 = 7 ] && echo 'CANCELLED by 1000' || echo COMPLETED")
-    assert slurm.was_cancelled("7") and not slurm.was_cancelled("8")
-    program("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    assert not slurm.was_cancelled("7")
 
 
 def test_a_closed_terminal_is_a_reason_unless_nohup_has_it_ignored(squeue):
@@ -282,7 +258,9 @@ def test_a_job_that_cannot_go_back_into_the_queue_says_why(squeue, program, monk
     program("scontrol", "echo Operation is disabled >&2\nexit 1")
     monkeypatch.setattr(slurm, "REQUEUE_SECONDS", 2)
     slurm.requeue()
-    assert capfd.readouterr().err == "SLURM did not put job 7 back into the queue (scontrol requeue 7)\n"
+    assert capfd.readouterr().err == (
+        "job 7 is not put back into the queue: SLURM refused, or did not answer (scontrol requeue 7)\n"
+    )
 
 
 # The record.
@@ -363,7 +341,7 @@ def test_a_bar_on_a_terminal():
     """One line that is drawn over; messages have their own."""
     code = (
         "import logging; from babelmill.core.stage_entry import configure_logging\n"
-        "from babelmill.runtime.progress import Progress\n"
+        "from babelmill.runtime.watching import Progress\n"
         "configure_logging(None)\n"
         "progress = Progress(0, 2, 200)\n"
         "for step in (1, 2):\n"
@@ -394,10 +372,10 @@ KEY = "0" * 40
 MIRROR = """
 import json, pathlib, sys, time
 from babelmill.core.stage_entry import configure_logging
-from babelmill.runtime import followers
+from babelmill.runtime import watching
 configure_logging(None)
-folder, followers.PATIENCE, followers.END = pathlib.Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-with followers.mirror("eng", folder), open(folder / "metrics.jsonl", "a") as file:
+folder, watching.PATIENCE, watching.END = pathlib.Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+with watching.mirror("eng", folder), open(folder / "metrics.jsonl", "a") as file:
     file.write(json.dumps({"step": 1, "kind": "train", "loss": 2.0, "languages": {"eng": {"loss": 2.0}}}) + "\\n")
 print(time.time())
 """

@@ -1,12 +1,11 @@
 """Copies of a run's checkpoints: what happens when a place reads badly, is silent, or lacks a file."""
 
 import json
-import threading
 
 import pytest
 import torch
 
-from babelmill.runtime import copies, slurm
+from babelmill.runtime import copies
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.copies import Copies
 from helpers.damage import flip_a_bit
@@ -52,7 +51,6 @@ def copied(url: str, checkpoints: Checkpoints) -> int:
     """The step from which a training on this machine would continue; then its files are copied."""
     mine = Copies(url, checkpoints.folder, checkpoints)
     done = mine.fetch(checkpoints.newest())
-    mine.start()
     mine.close()
     return done
 
@@ -116,29 +114,11 @@ def test_the_files_of_a_run_that_goes_on_are_not_replaced_by_earlier_ones(machin
     assert json.loads((second.folder / "attempt.json").read_text()) == {"mine": True}
 
 
-def test_the_end_waits_a_moment_for_a_store_that_comes_back(machine, object_store, monkeypatch, caplog):  # noqa: F811
-    assert copies.PATIENCE < slurm.RESERVE
-    monkeypatch.setattr(copies, "PATIENCE", 60)
-    checkpoints = machine("a")
-    mine = Copies("s3://bucket/back", checkpoints.folder, checkpoints)
-    mine.start()
-    object_store.stop()
-    save(checkpoints, 20)
-    back = threading.Timer(3, object_store.start)
-    back.start()
-    mine.close()
-    back.join()
-    assert "lacks the newest checkpoint" not in caplog.text
-    assert "bucket/back/eng-0123/step-00000020.json" in object_store.files.find("bucket/back")
-
-
 def test_the_end_does_not_wait_for_ever_for_a_silent_store(machine, object_store, monkeypatch, caplog):  # noqa: F811
-    monkeypatch.setattr(copies, "PATIENCE", 1)
-    checkpoints = machine("a")
+    monkeypatch.setitem(copies.TIMES, "read_timeout", 1)
+    checkpoints = machine("a", 20)
     mine = Copies("s3://bucket/silent", checkpoints.folder, checkpoints)
-    mine.start()
     object_store.answers.clear()
-    save(checkpoints, 20)
     mine.close()
     object_store.answers.set()
     assert (

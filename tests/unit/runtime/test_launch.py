@@ -15,18 +15,17 @@ pytestmark = pytest.mark.slow
 LAUNCH = """
 import sys
 from babelmill.runtime import launch
-launch.SHUTDOWN_SECONDS = float(sys.argv[1])
-sys.exit(launch.launch(sys.argv[2:], 2, 1, 2))
+sys.exit(launch.launch(sys.argv[1:], 2, 1, 2))
 """
 
 
 class Launcher(Program):
     """A launcher of two processes that run this code, in interpreters of their own."""
 
-    def __init__(self, child: str, patience: float = 600.0):
+    def __init__(self, child: str):
         output, ours = os.pipe()
         command = [sys.executable, "-c", "import os, signal, sys, time\n" + child]
-        super().__init__("-c", LAUNCH, patience, *command, outputs=[ours, 2])
+        super().__init__("-c", LAUNCH, *command, outputs=[ours, 2])
         os.close(ours)
         self.stdout = open(output)  # noqa: SIM115
 
@@ -58,12 +57,6 @@ def test_the_first_that_fails_ends_the_others_and_gives_the_exit_code(end, code)
     assert Launcher(f"{end} if os.environ['RANK'] == '1' else time.sleep(10_000)").outcome()[0] == code
 
 
-def test_one_that_does_not_end_is_killed():
-    ignoring = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-    child = f"sys.exit(3) if os.environ['RANK'] == '1' else None\n{ignoring}"
-    assert Launcher(child, patience=1.0).outcome()[0] == 3
-
-
 LISTENS = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\nprint('ready', flush=True); time.sleep(600)"
 IS_NOT_READY = "print('ready', flush=True); time.sleep(600)"
 DIES_LEAVING = LISTENS.replace("sys.exit(75)", "os.kill(os.getpid(), signal.SIGKILL)")
@@ -90,22 +83,17 @@ def test_a_signal_is_handed_on(number, child, code):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not do that")
 def test_they_die_with_their_launcher():
-    process = Launcher("print('ready', flush=True); time.sleep(600)")
+    joins = "from babelmill.runtime.processes import Processes; Processes.start(1)\n"
+    process = Launcher(joins + IS_NOT_READY)
     assert both_are_ready(process)
     process.kill()
     process.outcome()  # ends when the last of them has closed its output
 
 
 def test_machines_that_do_not_meet(monkeypatch, free_port):
+    monkeypatch.setattr(module, "ask_children_to_leave", list)
     monkeypatch.setattr(module, "MEETING_SECONDS", 5)
-    monkeypatch.setattr(module.slurm, "meeting_point", lambda: ("localhost", free_port))
+    monkeypatch.setattr(module.slurm, "meeting_point", lambda: f"localhost:{free_port}")
     message = rf"^the 2 nodes did not meet at localhost:{free_port} \(.*1/2 clients joined"
     with pytest.raises(UserError, match=message):
-        module.meet(2, 0)
-
-
-def test_a_process_that_starts_when_its_launcher_is_gone_ends(monkeypatch):
-    monkeypatch.setattr(os, "_exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
-    monkeypatch.setattr(module.ctypes, "CDLL", lambda _: type("Libc", (), {"prctl": lambda *_: 0})())
-    with pytest.raises(SystemExit):
-        module.end_with_launcher(os.getppid() + 1)
+        module.launch(["true"], 1, 2, 1)

@@ -8,29 +8,21 @@ import sys
 import pytest
 
 from babelmill import __version__
-from babelmill.core.files import read_json
-from babelmill.runtime.progress import processors
-from babelmill.runtime.record import begin_attempt, ran_with
+from babelmill.runtime import run_folder
+from babelmill.runtime.run_folder import attempts_of, begin_attempt
+from babelmill.runtime.watching import processors
 from helpers import ROOT
 
-ONE = {"processors": "AMD EPYC, 2 threads", "code": "babelmill 1.0.0 at 0123456789ab"}
-TWO = ONE | {"processors": "4 x NVIDIA H100"}
 
-
-def begin(folder, ran: dict[str, str], done: int) -> None:
-    begin_attempt(folder, 1, done, steps=10, tokens=100, device="cpu", precision="fp32", ran_with=ran)
-
-
-def test_all_attempts_that_trained_are_named(tmp_path):
+def test_all_attempts_that_trained_are_named(tmp_path, monkeypatch):
     """An attempt that was not continued has no part in the weights."""
-    assert ran_with(tmp_path) == {}
-    begin(tmp_path, TWO, done=0)
-    begin(tmp_path, ONE, done=0)
-    assert ran_with(tmp_path) == {"ran_with": [ONE]}
-    for done in (4, 6):
-        begin(tmp_path, TWO, done)
-    assert ran_with(tmp_path) == {"ran_with": [ONE, TWO]}
-    assert read_json(tmp_path / "attempt.json")["began_after_step"] == 6
+    for processor, done in (("B", 0), ("A", 0), ("B", 4), ("B", 6)):
+        monkeypatch.setattr(run_folder, "processors", lambda name=processor: name)
+        begin_attempt(tmp_path, 1, done, {"steps": 10})
+    attempt = attempts_of(tmp_path)
+    assert [ran["processors"] for ran in attempt["ran_with"]] == ["A", "B"]
+    assert attempt["ran_with"][0]["code"].startswith(f"babelmill {__version__}")
+    assert (attempt["began_after_step"], attempt["steps"]) == (6, 10)
 
 
 def git(folder, *arguments: str) -> str:

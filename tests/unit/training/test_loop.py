@@ -5,16 +5,16 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from babelmill.commands.progress import model_status
 from babelmill.runtime import slurm
-from babelmill.runtime.progress import GpuFigures
-from babelmill.runtime.record import energy_kwh
-from babelmill.runtime.run_folder import Done, RunFolder
+from babelmill.runtime.run_folder import Done, RunFolder, energy_kwh
 from babelmill.runtime.slurm import Stop
+from babelmill.runtime.watching import GpuFigures
 from babelmill.training import loop as loop_module
 from babelmill.training.loop import Loop, Window
-from helpers.training.nvml import FIGURES, UUIDS
+from helpers.training.nvml import FIGURES, gpu  # noqa: F401  a fixture
 from helpers.training.tiny_trainer import shrink_device, trainer_maker
 from helpers.training.training_data import read_metrics, section
 
@@ -54,7 +54,7 @@ def test_it_leaves_before_the_allocation_ends(make, loop, stop, monkeypatch):
     """With time for two more steps, whose numbers are read where a line is logged: after the tenth."""
     now, trainer, done = [1000.0], make(), []
     monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(slurm, "time", SimpleNamespace(time=lambda: now[0]))
     run_step = trainer.run_step
 
     def slow(number):
@@ -127,22 +127,22 @@ def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, mon
     assert now > 1000.0 and run._window.state()["seconds"] == 0
 
 
-def test_what_gpus_say_is_in_the_record(make, loop, stop, driver, tmp_path):
+def test_what_gpus_say_is_in_the_record(make, loop, stop, gpu, tmp_path):  # noqa: F811
     """Figures, and the energy since the line before: with what a checkpoint of a half-finished window held."""
     run = loop(make(micro_batch_tokens=320), Done(15, validated=True, precision="fp32"), stop)
     window = Window(4)
-    window.joules = 7
+    window.joules = 7.0
     run._window.restore(window.state())
-    run._gpus = GpuFigures(UUIDS)
-    driver(energy=[5_036_000, 7_000_000])
+    run._gpus = GpuFigures(torch.device("cuda", 0))
+    gpu(5_036_000)
     assert run.run()
     path = next(tmp_path.glob("metrics.jsonl"))
     lines = [line for line in read_metrics(path) if line["kind"] == "train"]
     assert [line["step"] for line in lines] == [20, 30, 40]
     assert [line["energy"] for line in lines] == [7 + 36, 0, 0] and energy_kwh(path) == 43 / 3.6e6
     assert all(line | FIGURES == line for line in lines)
-    driver(result=4)  # from here on, the driver refuses
+    gpu(None)  # from here on, the driver refuses
     run = loop(make(micro_batch_tokens=320), Done(15, validated=True, precision="fp32"), stop)
-    run._gpus = GpuFigures(UUIDS)
+    run._gpus = GpuFigures(torch.device("cuda", 0))
     assert run.run()
     assert energy_kwh(path) is None, "not known of every part"

@@ -401,8 +401,6 @@ class Export(Section):
     variants: Annotated[list[Literal["main", "ema"]], Field(min_length=1), AfterValidator(each_once)]
     default_variant: Literal["main", "ema"]
     logits_alignment: Literal["mlm", "mntp"] = "mlm"
-    adapter: Literal["none", "also", "only"] = "none"
-    include_raw: bool
 
     def rules(self) -> dict[str, Any]:
         return {"default_variant variants: one of the variants": self.default_variant in self.variants}

@@ -20,7 +20,7 @@ from babelmill.config import schema
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.labels.codes import CODES_OF_SOURCE, PAD, SYSTEMS, Codes, written
-from babelmill.runtime.record import SPLITS
+from babelmill.runtime.run_folder import SPLITS
 from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import Labels, ShardFile, Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer

@@ -3,7 +3,6 @@
 A training records it, for readers of a report. It is no setting, so another commit makes nothing again.
 """
 
-import os
 import subprocess
 
 from babelmill import __version__
@@ -18,17 +17,13 @@ def code() -> str:
     release = f"babelmill {__version__}"
     if not (ROOT / ".git").exists():  # an installed package, perhaps inside of another project's checkout
         return release
+
+    def git(*arguments: str) -> str:
+        command = ["git", "--no-optional-locks", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout.strip()
+
     try:
-        commit = _git("rev-parse", f"--short={DIGITS}", "HEAD")
-        edited = ", edited" if _git("status", "--porcelain", "--", str(PACKAGE)) else ""
+        edited = ", edited" if git("status", "--porcelain", "--", str(PACKAGE)) else ""
+        return f"{release} at {git('rev-parse', f'--short={DIGITS}', 'HEAD')}{edited}"
     except (OSError, subprocess.SubprocessError):  # there is no git, or it does not trust the owner of the folder
         return release
-    return f"{release} at {commit}{edited}"
-
-
-def _git(*arguments: str) -> str:
-    """Return what git says about the checkout, without taking a lock there."""
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
-    command = ["git", "-C", str(ROOT), *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True, env=environment)
-    return answer.stdout.strip()

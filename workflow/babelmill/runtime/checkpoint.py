@@ -40,17 +40,14 @@ DTYPES = {
     torch.bool: "BOOL",
 }
 TYPES = {name: dtype for dtype, name in DTYPES.items()}
+Tensors = Mapping[str, torch.Tensor]
+Load = Callable[[str], torch.Tensor]  # reads a tensor by its name
 RowsToRead = Callable[[str, Sequence[int]], slice]  # of a tensor with this name and shape
 
 NAME = re.compile(r"step-(\d{8})\.json")
 
 
-def write_tensors(
-    path: Path,
-    tensors: Mapping[str, torch.Tensor],
-    metadata: Mapping[str, str],
-    load: Callable[[str], torch.Tensor] | None = None,
-) -> str:
+def write_tensors(path: Path, tensors: Tensors, metadata: Mapping[str, str], load: Load | None = None) -> str:
     """Write a safetensors file atomically, tensor by tensor, and return its sha256.
 
     The writer of the safetensors library returns no digest, sets the mode 0600, and needs all bytes in memory a second
@@ -64,22 +61,16 @@ def write_tensors(
     text = json.dumps(header, separators=(",", ":")).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
     digest = hashlib.sha256()
-    try:
-        with atomic_write(path) as file:
+    with atomic_write(path) as file:
 
-            def put(data: bytes | memoryview) -> None:
-                file.write(data)
-                digest.update(data)
+        def put(data: bytes | memoryview) -> None:
+            file.write(data)
+            digest.update(data)
 
-            put(len(text).to_bytes(8, "little"))
-            put(text)
-            for name, tensor in tensors.items():
-                tensor = load(name) if load else tensor
-                put(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    except UserError as error:
-        if not isinstance(error.__cause__, OSError):  # `load` says what is wrong
-            raise
-        raise UserError(f"{error}; the file needs {8 + len(text) + end:,} bytes") from error
+        put(len(text).to_bytes(8, "little") + text)
+        for name, tensor in tensors.items():
+            tensor = load(name) if load else tensor
+            put(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -109,13 +100,7 @@ class Checkpoints:
         path = self.folder / f"step-{step:08d}"
         return path.with_suffix(".safetensors"), path.with_suffix(".json")
 
-    def save(
-        self,
-        step: int,
-        tensors: Mapping[str, torch.Tensor],
-        state: dict[str, Any],
-        load: Callable[[str], torch.Tensor] | None = None,
-    ) -> None:
+    def save(self, step: int, tensors: Tensors, state: dict[str, Any], load: Load | None = None) -> None:
         """Save the state after `step` steps; then remove old checkpoints, and files that killed processes have left.
 
         `load`: see `write_tensors`.
@@ -123,13 +108,8 @@ class Checkpoints:
         data, seal = self._paths(step)
         digest = write_tensors(data, tensors, {"format": "pt", "step": str(step), "state": json.dumps(state)}, load)
         write_json(seal, {"sha256": digest})
-        steps = self.steps()
-        for old in steps[: -self._keep]:
-            old_data, old_seal = self._paths(old)
-            old_seal.unlink()
-            old_data.unlink(missing_ok=True)
-        kept = {path for step in steps[-self._keep :] for path in self._paths(step)}
-        for path in self.folder.glob("*step-*"):
+        kept = {path for step in self.steps()[-self._keep :] for path in self._paths(step)}
+        for path in sorted(self.folder.glob("*step-*")):  # the seal of a checkpoint first
             if path not in kept:
                 path.unlink(missing_ok=True)
         self.after_saving()
@@ -155,10 +135,6 @@ class Checkpoints:
         """Return tensors and state of a checkpoint that `newest` found valid; `rows`: see `SavedTensors`."""
         saved = SavedTensors(self._paths(step)[0], rows)
         return saved, saved.state
-
-    def began_in(self, step: int, here: str) -> str:
-        """Return the precision of the run of a checkpoint. `here`: that of a run that begins here (step 0)."""
-        return self.load(step)[1].get("precision", here) if step else here
 
 
 class SavedTensors(Mapping[str, torch.Tensor]):
@@ -206,13 +182,7 @@ class Snapshots:
     def __init__(self, folder: Path):
         self._folder = folder / FOLDER
 
-    def save(
-        self,
-        point: float,
-        tensors: Mapping[str, torch.Tensor],
-        about: dict[str, Any],
-        load: Callable[[str], torch.Tensor],
-    ) -> None:
+    def save(self, point: float, tensors: Tensors, about: dict[str, Any], load: Load) -> None:
         """Save the snapshot after `point` million words; `about`: its place in the run; `load`: see `write_tensors`."""
         self._folder.mkdir(exist_ok=True)
         data = self._folder / f"{name_of(point)}.safetensors"

@@ -5,32 +5,19 @@ free GPUs with lock files, which it holds until it ends, and sees no other GPU. 
 the demo gives the same result on every machine. In a SLURM job, SLURM has already chosen the GPUs.
 """
 
-import multiprocessing
 import os
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
 from babelmill.core.files import UserError, lock
 from babelmill.core.words import plural
 from babelmill.runtime import slurm
+from babelmill.runtime.cost import has_gpu
 
-DRIVERS = {"NVIDIA": "/dev/nvidiactl", "AMD": "/dev/kfd"}  # these files exist if a driver is loaded
 CHOICE = "HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES"  # names the GPUs that PyTorch sees
 HIDDEN = "-1"  # as a choice, hides all GPUs; AMD's driver ignores an empty choice
 _claims = []  # open lock files: a lock ends when its file is closed, at the end of this process
-
-
-def visible() -> list[str]:
-    """Return the GPUs that this process may choose from, as the environment names them.
-
-    Counting GPUs may start the driver in a process, which then ignores a later choice. So another process counts them.
-    """
-    if named := os.environ.get(CHOICE):
-        return [] if named == HIDDEN else named.split(",")
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:  # fails if the driver ends the process
-        return [str(index) for index in range(pool.submit(torch.cuda.device_count).result())]
 
 
 def claim(count: int) -> None:
@@ -43,14 +30,10 @@ def claim(count: int) -> None:
     """
     if slurm.job_id() is None or not count:
         _choose(count)
-    # Ask PyTorch only now, since it reads the environment variables only once.
-    makers = [maker for maker, path in DRIVERS.items() if os.path.exists(path)]
-    if count and makers and not torch.cuda.is_available():
-        kinds = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip}
-        built_for = next((f"{name} {version}" for name, version in kinds.items() if version), "CPUs alone")
+    if count and has_gpu() and not torch.cuda.is_available():  # asked only now: PyTorch reads the choice once
         raise UserError(
-            f"{asked_for(count)}, and this machine has {makers[0]}'s driver, but PyTorch {torch.__version__} sees no"
-            f" GPU: it is built for {built_for}, and the driver may be too old for it, or {CHOICE} hides all GPUs"
+            f"{asked_for(count)}, and this machine has a driver of GPUs, but PyTorch {torch.__version__} sees no GPU:"
+            f" it is built for others or for CPUs alone, the driver is too old for it, or {CHOICE} hides all GPUs"
         )
 
 
@@ -60,19 +43,17 @@ def asked_for(count: int) -> str:
 
 
 def _choose(count: int) -> None:
-    """Claim `count` GPUs and hide the others."""
-    available = visible() if count else []
+    """Claim `count` GPUs and hide the others. PyTorch counts them by asking the driver, which it does not start."""
+    available: list[str] = []
+    if count and (named := os.environ.get(CHOICE)) != HIDDEN:
+        available = named.split(",") if named else [str(index) for index in range(torch.cuda.device_count())]
     taken: list[str] = []
     for device in available:
-        if len(taken) == count:
-            break
         path = os.path.join(tempfile.gettempdir(), f"babelmill-gpu-{os.getuid()}-{device}.lock")
         file = open(path, "w")  # noqa: SIM115  it stays open to hold the lock
-        if not lock(file, wait=False):
-            file.close()
-            continue
-        _claims.append(file)
-        taken.append(device)
+        if len(taken) < count and lock(file, wait=False):
+            _claims.append(file)
+            taken.append(device)
     if available and len(taken) < count:
         raise UserError(
             f"{asked_for(count)}, but of {len(available)} on this machine only {len(taken)}"

@@ -1,13 +1,15 @@
 """Describe this process among the processes that train together, and provide their common operations.
 
-A launcher gives each process its number in the environment variables that `torchrun` sets (RANK, WORLD_SIZE,
-LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A process without these variables trains alone. Interactive
-jobs and notebooks may leave such variables in the environment, so a launcher is known by a mark of its own.
+`torchrun` and our launcher (`launch.py`) give each process its number in environment variables (RANK, WORLD_SIZE,
+LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Interactive jobs and notebooks may leave such variables in the
+environment, so they count only beside a mark of torchrun. A process without it trains alone.
 """
 
 import contextlib
 import ctypes
 import os
+import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,21 +20,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from babelmill.core import bars
 from babelmill.core.files import UserError
 from babelmill.core.words import first_line, plural
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
 ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
 TIMEOUT = timedelta(minutes=30)  # long, since the main process may be writing a checkpoint to a slow disk
-LOST_PROCESS = (
-    "lost contact with another process of this run, see the message of that process; run the workflow again, which"
-    " continues from the last checkpoint"
-)
-
-LAUNCHED = "BABELMILL_LAUNCHED"  # set by our launcher
-BY_TORCHRUN = "TORCHELASTIC_RUN_ID"  # set by torchrun
-OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 T = TypeVar("T")
 
@@ -65,8 +59,11 @@ class Processes:
         `threads` is the number of threads of all processes on this machine together. It is always set, since it decides
         how sums on the CPU are divided, and so their last bits.
         """
-        rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        rank, size, local_rank, local_size = 0, 1, 0, 1
+        if was_launched():
+            end_with_launcher()
+            names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+            rank, size, local_rank, local_size = (int(os.environ[name]) for name in names)
         torch.set_num_threads(max(1, threads // local_size))
         keep_freed_memory()
         device = torch.device("cpu")
@@ -94,8 +91,7 @@ class Processes:
     def stop(self) -> None:
         """Wait for all processes, then leave their group."""
         if self.size > 1:
-            with lost_process():
-                dist.barrier()
+            dist.barrier()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -109,8 +105,7 @@ class Processes:
                 error = raised
         if self.size > 1:
             message: list[tuple[T | None, bool]] = [(result, error is not None)]
-            with lost_process():
-                dist.broadcast_object_list(message, device=torch.device("cpu"))
+            dist.broadcast_object_list(message, device=torch.device("cpu"))
             result, failed = message[0]
             if failed and not self.main:
                 raise SystemExit(1)  # the main process logs the error
@@ -136,8 +131,7 @@ class Processes:
     def from_main_(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy a tensor's values from the main process to all processes, in place."""
         if self.size > 1:
-            with lost_process():
-                dist.broadcast(tensor, 0)
+            dist.broadcast(tensor, 0)
         return tensor
 
     def describe(self, rank: int) -> str:
@@ -146,24 +140,22 @@ class Processes:
 
     def _reduce(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:
         if self.size > 1:
-            with lost_process():
-                dist.all_reduce(tensor, operation)
+            dist.all_reduce(tensor, operation)
         return tensor
 
 
 def was_launched() -> bool:
-    """Return whether a launcher has started this process, ours or torchrun."""
-    return "RANK" in os.environ and (LAUNCHED in os.environ or BY_TORCHRUN in os.environ)
+    """Return whether torchrun or our launcher has started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def forget_other_launchers() -> None:
-    """Remove the variables of launchers from the environment, since no launcher has started this process."""
-    found = [name for name in OF_LAUNCHERS if os.environ.pop(name, None) is not None]
-    if {"RANK", "WORLD_SIZE"} & {*found}:
-        bars.say(
-            f"{', '.join(found)} in the environment: no launcher of a training has started this process, so they are"
-            " not used; unset them"
-        )
+def end_with_launcher() -> None:
+    """Have the system kill this process when its launcher dies; on Linux alone.
+
+    Otherwise an orphan would continue training and hold the run's lock. Elsewhere it ends when another process is gone.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def group_of(device: torch.device) -> dict[str, Any]:
@@ -177,22 +169,24 @@ def group_of(device: torch.device) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def lost_process() -> Iterator[None]:
-    """Wrap a common operation of the processes: if one of them is gone, the others end with a line that says so."""
+def in_words() -> Iterator[None]:
+    """Turn two errors of a training into one line: memory ran out, or another process is gone.
+
+    Too little memory gets here only if smaller forward passes do not help.
+    """
     try:
         yield
-    except RuntimeError as error:
-        raise UserError(f"{LOST_PROCESS} ({first_line(error)})") from error
-
-
-@contextlib.contextmanager
-def may_lose_process() -> Iterator[None]:
-    """Wrap a computation that also communicates with other processes, such as FSDP2's passes; see `lost_process`."""
-    try:
-        yield
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            "training does not fit into memory; choose a smaller model, or (for a transformers model) use more"
+            f" GPUs, train.ema_decay: 0 or adapters (train.lora_rank): {first_line(error)}"
+        ) from error
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
-            raise UserError(f"{LOST_PROCESS} ({first_line(error)})") from error
+            raise UserError(
+                "lost contact with another process of this run, see the message of that process; run the workflow"
+                f" again, which continues from the last checkpoint ({first_line(error)})"
+            ) from error
         raise
 
 

@@ -1,20 +1,48 @@
-"""Open the folder of a training run, results/checkpoints/{label}-{key}: it keeps what the next attempt needs.
+"""Keep what the next attempt of a training needs in the folder of its run, results/checkpoints/{label}-{key}.
 
 lock.json               the process that writes here (run_lock.py)
 identity.json           the settings and data of the run
-attempt.json            the number of attempts (record.py)
+attempt.json            the number of attempts: after two without progress, the run ends with an error
 validating.json         how far a validation is, while there is one
-logs/                   the log of each attempt (record.py)
+logs/                   the log of each attempt, since Snakemake deletes a rule's log before the next attempt
 step-00000040.*         checkpoints (checkpoint.py)
-metrics.jsonl           the record (record.py)
+metrics.jsonl           the record
 snapshots/              weights after given numbers of words (checkpoint.py)
-training_history.*      lists and a picture of the losses (followers.py)
+training_history.*      lists and a picture of the losses (watching.py)
+
+`metrics.jsonl` is the record, one JSON object per line. During training, it is in the run's folder, so that it stays
+after a failed attempt. At the end it becomes a result of the stage. A resumed run first drops the lines after its
+checkpoint, so the record has each logged step once.
+
+The fields of a line are `step` (steps done), `kind` and those below. In training lines, they are means since the last
+training line:
+    loss, loss_masked, loss_causal  cross-entropy in nats per target; `loss` weighs the kinds of rows as the objective
+                                    does; each objective names its kinds (here: masked and causal, of hybrid models)
+    perplexity, accuracy            exp(loss); share of targets predicted right
+    z_loss                          mean of logsumexp^2
+    grad_norm                       before clipping
+    learning_rate, mask_rate, sequence_length, rows, tokens (of the run so far), epoch
+    tokens_per_second, mfu          over all processes; share of the GPUs' peak (null if the peak is not known)
+    memory                          peak of the main process in MiB: the GPU's, or the process's without a GPU
+    skipped                         steps skipped because of a non-finite gradient
+and, if the driver reports them:
+    gpu_utilization, gpu_memory, gpu_power, gpu_temperature
+                                    of the main process's GPU, in percent, MiB, W and degrees Celsius
+    energy                          of all GPUs since the last training line, with validations and checkpoints, in J
+Validation lines have loss, loss_masked, loss_causal, perplexity and accuracy of the last weights, and the same for the
+averaged weights, with the prefix `ema_`; and `targets`, the number of targets measured, in which samples of the
+validation text differ (`run.validation_tokens`). Models of several languages also have
+`languages`: the same losses for each.
 """
 
 import contextlib
+import json
 import logging
+import math
 import os
+import platform
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,16 +51,17 @@ from typing import Any, NamedTuple
 import torch
 
 from babelmill.config import schema
-from babelmill.core.files import UserError, read_json, write_json
-from babelmill.runtime import checkout
+from babelmill.core import escape, manifest, modules
+from babelmill.core.files import UserError, atomic_write, read_json, write_json, writing
+from babelmill.runtime import checkout, slurm
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.copies import Copies
-from babelmill.runtime.followers import History, mirror
-from babelmill.runtime.progress import processors
-from babelmill.runtime.record import Record, begin_attempt, keep_log, say_edited
 from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.watching import History, mirror, processors
 
 log = logging.getLogger(__name__)
+
+SPLITS = ("train", "validation")
 
 
 class Done(NamedTuple):
@@ -67,18 +96,15 @@ class RunFolder:
 
         Args:
             path: the folder.
-            identity: see `record.identity`.
+            identity: see `identity`.
             run: the run's settings.
             preset: the preset of the model, for the names of logs.
-            write_history: writes training_history.* into a run's folder, given the folder, the model's name, and
+            write_history: draws training_history.png in a run's folder, given the folder, the model's name, and
                 whether to draw the picture.
         """
-        self.path = path
-        self.checkpoints = Checkpoints(self.path, run.keep)
-        self.snapshots = Snapshots(self.path)
-        self._identity, self._tracking, self._preset = identity, run.tracking, preset
-        self._write_history = write_history
-        self._elsewhere, self._copies = run.checkpoints, None
+        self.path, self.checkpoints, self.snapshots = path, Checkpoints(path, run.keep), Snapshots(path)
+        self._identity, self._run, self._preset, self._write_history = identity, run, preset, write_history
+        self._copies: Copies | None = None
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> "RunFolder":
@@ -102,42 +128,41 @@ class RunFolder:
         """
         self._opened.enter_context(Lock(self.path))
         done = self.checkpoints.newest()
-        if self._elsewhere:
-            self._copies = Copies(self._elsewhere, self.path, self.checkpoints)
+        if elsewhere := self._run.checkpoints:
+            self._copies = Copies(elsewhere, self.path, self.checkpoints)
             done = self._copies.fetch(done)
-        precision = self.checkpoints.began_in(done, precision)
-        self._check_identity(done)
         if done:
-            say_edited(self.path)
+            precision = self.checkpoints.load(done)[1]["precision"]
+        identity = self.path / "identity.json"
+        if done and identity.is_file() and read_json(identity) != self._identity:
+            raise UserError(f"{self.path}: was trained on other data than is there now; delete it to train anew")
+        write_json(identity, self._identity)
+        if names := modules.edited(modules_of(self.path)) if done else []:
+            log.info("%s %s edited since this run began", escape.some(names, 3), "was" if len(names) == 1 else "were")
         if done < steps:
             device = "cuda" if torch.cuda.is_available() else "cpu"
-            ran_with = {"processors": processors(), "code": checkout.code()}
-            begin_attempt(self.path, attempt, done, steps, tokens, device, precision, ran_with)
+            about = {"steps": steps, "tokens": tokens, "device": device, "precision": precision}
+            begin_attempt(self.path, attempt, done, about)
             keep_log(self.path, model, self._preset, done, steps)
         self.validating(None)
         self.record = Record(self.path / "metrics.jsonl", done)
         self.history = History(partial(self._write_history, self.path, model))
         self._opened.callback(self.history.close)
-        if self._tracking == "wandb" and os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
-            log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
-        elif self._tracking == "wandb":
-            self._opened.enter_context(mirror(model, self.path))
+        if self._run.tracking == "wandb":
+            if os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
+                log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
+            else:
+                self._opened.enter_context(mirror(model, self.path))
         if self._copies:
-            self._copies.start()
+            log.info("checkpoints are also kept in %s", elsewhere)
+            self._copies.update()
             self._opened.callback(self._copies.close)
             self.checkpoints.after_saving = self._copies.update
         return Done(done, self.record.validated, precision)
 
-    def _check_identity(self, done: int) -> None:
-        """Write the identity of the run, or refuse to go on with other data than a checkpoint was trained on."""
-        path = self.path / "identity.json"
-        if done and path.is_file() and read_json(path) != self._identity:
-            raise UserError(f"{self.path}: was trained on other data than is there now; delete it to train anew")
-        write_json(path, self._identity)
-
     @property
     def seconds_to_copy(self) -> float:
-        """Return how long it took to copy the last checkpoint to the place of `run.checkpoints`."""
+        """Return how long it took to copy a checkpoint to the place of `run.checkpoints`."""
         return self._copies.seconds if self._copies else 0.0
 
     def validating(self, how_far: dict[str, Any] | None) -> None:
@@ -152,3 +177,147 @@ class RunFolder:
     def check(self) -> None:
         """Get ready to save a checkpoint or a snapshot: its lines of the record must be on disk before."""
         self.record.sync()
+
+
+def identity(
+    settings: dict[str, Any], tokenizer: Path, shards: list[Path], source: Path | None = None
+) -> dict[str, Any]:
+    """Return the identity of a run, for JSON.
+
+    Args:
+        settings: the content of the stage's settings file, with the version of the stage.
+        tokenizer, shards: the folders of the data, whose manifests are read.
+        source: the folder of the model that the run continues.
+    """
+    data = {folder.as_posix(): manifest.digest(folder) for folder in [*shards, *([source] if source else [])]}
+    about = {
+        "settings": settings,
+        "data": data,
+        "tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"],
+    }
+    return about | ({"shape": read_json(source / "config.json")} if source else {})
+
+
+def begin_attempt(path: Path, attempt: int, done: int, about: dict[str, Any]) -> None:
+    """Record in the run's folder that an attempt begins; `babelmill status` and `plan` read this record.
+
+    One retry without progress is allowed, since it may have more memory or another machine. A job that SLURM put back
+    into its queue is still the same attempt. The record has the processors and the code of all attempts, and the
+    modules with which the run began.
+
+    Args:
+        path: the run's folder.
+        attempt: the number of the attempt: 1, or more for a retry.
+        done: the number of steps that were done before.
+        about: what else to note.
+
+    Raises:
+        UserError: the two attempts before this one made no progress.
+    """
+    job, last = slurm.job_id(), attempts_of(path)
+    fruitless = 0
+    if attempt > 1 and last and last["began_after_step"] == done:
+        fruitless = last["fruitless"] + (job is None or last["job"] != job)
+    if fruitless > 1:
+        raise UserError(
+            f"training failed in two attempts without progress after step {done}, so it is not tried again;"
+            " fix the cause and run the workflow again"
+        )
+    began_with, before = modules.loaded(), []
+    if done:  # a checkpoint that was fetched may have no record of its attempts
+        began_with, before = last.get("modules", {}), last.get("ran_with", [])
+    this = {"processors": processors(), "code": checkout.code()}
+    note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless, "host": platform.node()}
+    ran_with = [each for each in before if each != this] + [this]
+    write_json(path / "attempt.json", note | about | {"ran_with": ran_with, "modules": began_with})
+
+
+def attempts_of(path: Path) -> dict[str, Any]:
+    """Return what is known of the newest attempt of the run in a folder; {} if there is none."""
+    record = path / "attempt.json"
+    return read_json(record) if record.is_file() else {}
+
+
+def modules_of(path: Path) -> dict[str, str]:
+    """Return the modules with which a run began; {} if they are not known."""
+    return attempts_of(path).get("modules", {})
+
+
+def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> None:
+    """Write the log of this process also to `logs/20261122-143105_small_attempt2_job812.log`, from now on.
+
+    The time is UTC, so that the names sort by time on any machine. All attempts are counted. This includes attempts
+    that the user or SLURM starts again, which Snakemake counts as the first. Each message is written immediately, so it
+    is in the file even if the process is killed right after it.
+
+    Args:
+        folder: the folder of the run.
+        model: the name of the model.
+        preset: the preset of the model; "" if it is not known.
+        done, steps: the number of steps that are done, and of all steps of the run.
+    """
+    now, job = datetime.now(UTC), slurm.job_id()
+    attempt = 1 + sum(1 for _ in (folder / "logs").glob("*.log"))
+    parts = [f"{now:%Y%m%d-%H%M%S}", preset, f"attempt{attempt}", job and f"job{job}"]
+    path = folder / "logs" / ("_".join(part for part in parts if part) + ".log")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    where = f"{platform.node()}{f', job {job}' if job else ''}"
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{now:%Y-%m-%d %H:%M:%S} UTC: attempt {attempt} of {model} on {where}, after step {done}/{steps}\n")
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    # It stays until the process ends: an error of the process is logged after the folder is closed.
+    logging.getLogger().addHandler(handler)
+
+
+class Record:
+    """The file `metrics.jsonl` of a run that has done `step` steps.
+
+    Attributes:
+        path: the path of the file.
+        validated: whether the file has the validation after `step` steps.
+    """
+
+    def __init__(self, path: Path, step: int):
+        kept, self.validated = [], False
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    entry = json.loads(line)
+                    if entry["step"] <= step:
+                        kept.append(line + "\n")
+                        self.validated |= entry["step"] == step and entry["kind"] == "validation"
+                except ValueError:
+                    break  # the process died while it wrote its last line
+        with atomic_write(path, "w") as file:
+            file.writelines(kept)
+        self.path, self._file = path, open(path, "a", encoding="utf-8")  # noqa: SIM115  it stays open during the run
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Add a line; numbers that are not finite become null."""
+        with writing(self.path):
+            self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Flush the file to disk: at each checkpoint, all lines before it must be on disk."""
+        with writing(self.path):
+            os.fsync(self._file.fileno())
+
+
+def energy_kwh(path: Path) -> float | None:
+    """Return the energy of a whole run in kWh, from its record; None if a part of the run has no energy.
+
+    Work counts once if it was lost when the run was killed, and then done again. The same is true for the hours.
+    """
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    joules = [line.get("energy") for line in lines if line["kind"] == "train"]
+    return sum(joules) / 3.6e6 if joules and None not in joules else None
+
+
+def finite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, with None, also in nested dictionaries."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -62,11 +62,10 @@ class Lock:
         """
         with contextlib.suppress(OSError), open(self._path, "r+", encoding="utf-8") as file:
             if not lock(file, wait=False):
-                try:
-                    owner = json.load(file)
-                    return {name: owner[name] for name in ("host", "pid", "job")}
-                except (ValueError, KeyError, TypeError):
-                    return dict.fromkeys(("host", "pid", "job"))
+                owner: dict[str, Any] = dict.fromkeys(("host", "pid", "job"))
+                with contextlib.suppress(ValueError, TypeError):
+                    owner |= json.load(file)
+                return owner
         return None
 
     def _describe(self) -> str:

@@ -14,22 +14,23 @@ it (`requeue: 1`). Snakemake waits for the same job, and its `retries` remain fo
 
 import math
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
+EXIT_CODE = 75
 OWN_STEP = "BABELMILL_STEP"
 # Job scripts of other schedulers set when the job ends (seconds since the epoch), and where it asks for another turn.
 JOB_END, AGAIN = "BABELMILL_JOB_END", "BABELMILL_AGAIN"
 KEPT = {"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_CONF"}
 FIRST_PORT = PORTS = 15_000  # ports where the nodes of a job meet; the system itself assigns only ports from 32768 on
 REQUEUE_SECONDS = 60  # how long a job that must leave tries to put itself back into the queue
+RESERVE = 30.0  # seconds in addition to the measured time of a step and a checkpoint
 
 
 def job_id() -> str | None:
@@ -38,23 +39,18 @@ def job_id() -> str | None:
 
 
 def ask(*command: str) -> str | None:
-    """Return what a command of SLURM prints; None if SLURM does not answer, or does not know the job any more."""
+    """Return what a command of SLURM prints; None if SLURM does not answer."""
+    environment = os.environ | {"SLURM_TIME_FORMAT": "standard"}
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, env=environment)
     except (OSError, subprocess.SubprocessError):
         return None
     return None if answer.returncode else answer.stdout.strip()
 
 
 def about_job(job: str, field: str) -> str | None:
-    """Return a field of a job as squeue prints it, such as its state (`%T`) or the time left (`%L`); see `ask`."""
+    """Return a field of a job as squeue prints it, such as its state (`%T`) or its end (`%e`); see `ask`."""
     return ask("squeue", "--noheader", "--states", "all", "--jobs", job, "--format", field)
-
-
-def was_cancelled(job: str) -> bool:
-    """Return whether a job was ended with `scancel`. Only a cluster with accounting knows this."""
-    command = ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", job, "--format", "State"]
-    return (ask(*command) or "").startswith("CANCELLED")
 
 
 def needs_step() -> bool:
@@ -76,21 +72,16 @@ def run_in_step(nodes: int, threads: int, command: list[str]) -> None:
     os.execvpe("srun", ["srun", *options, *command], environment | {OWN_STEP: "1"})
 
 
-def meeting_point() -> tuple[str, int]:
+def meeting_point() -> str:
     """Return where the nodes of a job meet: the name of the first node, and a port that the job's number gives."""
     machines = os.environ["SLURM_STEP_NODELIST"]
     listing = subprocess.run(["scontrol", "show", "hostnames", machines], capture_output=True, text=True, check=True)
-    return listing.stdout.split()[0], FIRST_PORT + int(job_id() or 0) % PORTS
+    return f"{listing.stdout.split()[0]}:{FIRST_PORT + int(job_id() or 0) % PORTS}"
 
 
 def node_number() -> int:
     """Return the number of this machine among those of the job step, from 0; 0 outside of SLURM."""
     return int(os.environ.get("SLURM_NODEID", "0")) if job_id() else 0
-
-
-def on_first_node() -> bool:
-    """Return whether this machine is the only one or the first of a SLURM job."""
-    return node_number() == 0
 
 
 def requeue() -> None:
@@ -103,33 +94,19 @@ def requeue() -> None:
         Path(os.environ[AGAIN]).touch()
         print("the job asks to be started again", file=sys.stderr)
         return
-    job, end = job_id(), time.monotonic() + REQUEUE_SECONDS
-    while job is not None:
+    if (job := job_id()) is None:
+        return
+    said, end = f"SLURM refused, or did not answer (scontrol requeue {job})", time.monotonic() + REQUEUE_SECONDS
+    while time.monotonic() < end:
         state = about_job(job, "%T")
         if state not in (None, "RUNNING"):
-            print(f"job {job} is {state or 'over'}: it is not put back into the queue", file=sys.stderr)
-            return
+            said = f"it is {state or 'over'}"
+            break
         if state and ask("scontrol", "requeue", job) is not None:
             print(f"job {job} is put back into the queue", file=sys.stderr)
             return
-        if time.monotonic() > end:
-            print(f"SLURM did not put job {job} back into the queue (scontrol requeue {job})", file=sys.stderr)
-            return
         time.sleep(1)
-
-
-EXIT_CODE = 75
-ASK_EVERY = 60.0  # seconds; a time limit may be changed while the job runs
-RESERVE = 30.0  # seconds in addition to the measured time of a step and a checkpoint
-
-
-def seconds_left(text: str) -> float | None:
-    """Parse squeue's time left, `[days-][hours:]minutes:seconds`; return None for other words (UNLIMITED, INVALID)."""
-    match = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text.strip())
-    if not match:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    print(f"job {job} is not put back into the queue: {said}", file=sys.stderr)
 
 
 def signals() -> list[signal.Signals]:
@@ -141,41 +118,36 @@ def signals() -> list[signal.Signals]:
     return [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, *hangup]
 
 
+def end_of_job() -> float:
+    """Return when the job of this process ends (seconds since the epoch), as far as its cluster says that now."""
+    if JOB_END in os.environ:
+        return float(os.environ[JOB_END])
+    job = job_id()
+    try:
+        return datetime.fromisoformat(about_job(job, "%e") or "").timestamp() if job else math.inf
+    except ValueError:  # other words (N/A), or no answer
+        return math.inf
+
+
 class Stop:
     """Watches for reasons to leave: a signal, or the end of the allocation.
 
     Attributes:
-        signalled: when a signal came (time.monotonic), or None.
+        signalled: the name of the signal that came, or None.
     """
 
     def __init__(self, ask_slurm: bool):
         """Watch for signals; with `ask_slurm`, also for the end of the allocation (one process does this for all)."""
-        self.signalled: float | None = None
-        self._name = ""  # of the signal
-        self._end = math.inf  # of the allocation (time.monotonic), as far as SLURM has said
+        self.signalled: str | None = None
+        self._end = end_of_job() if ask_slurm else math.inf
         for number in signals():
             signal.signal(number, self._received)
-        if JOB_END in os.environ:
-            self._end = time.monotonic() + float(os.environ[JOB_END]) - time.time()
-        if ask_slurm and (job := job_id()):
-            self._ask(job)
-            threading.Thread(target=self._keep_asking, args=(job,), daemon=True).start()
 
     def _received(self, number: int, _frame: FrameType | None) -> None:
-        self._name, self.signalled = signal.Signals(number).name, time.monotonic()
-
-    def _ask(self, job: str) -> None:
-        left = seconds_left(about_job(job, "%L") or "")
-        if left is not None:
-            self._end = time.monotonic() + left
-
-    def _keep_asking(self, job: str) -> None:
-        while True:
-            time.sleep(ASK_EVERY)
-            self._ask(job)
+        self.signalled = signal.Signals(number).name
 
     def reason(self, needed: float) -> str | None:
         """Return why to leave now, or None; `needed`: how many seconds a step and a checkpoint may take."""
         if self.signalled is not None:
-            return f"received {self._name}"
-        return "the allocation ends soon" if time.monotonic() + needed + RESERVE > self._end else None
+            return f"received {self.signalled}"
+        return "the allocation ends soon" if time.time() + needed + RESERVE > self._end else None

@@ -24,8 +24,7 @@ from typing import Self
 import torch
 
 from babelmill.core.words import first_line
-from babelmill.runtime.processes import may_lose_process
-from babelmill.runtime.progress import peak_flops
+from babelmill.runtime.watching import peak_flops
 from babelmill.training.batches import Sent, Stream, TokenStream, Weights
 from babelmill.training.kernels.compilation import LEAST_ROWS
 from babelmill.training.networks.network import Network
@@ -143,9 +142,8 @@ class Recorder:
         """Add the gradient of rows without a recording; return their sums."""
         assert isinstance(self._stream, TokenStream)
         batch = self._stream.build(sent, targets, important=True)
-        with may_lose_process():
-            loss, sums = self._network.forward(batch, self._groups)
-            self._network.gradients.backward(loss)
+        loss, sums = self._network.forward(batch, self._groups)
+        self._network.gradients.backward(loss)
         return sums
 
     def _record(self, shape: Shape) -> bool:

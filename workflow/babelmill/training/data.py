@@ -12,8 +12,7 @@ import torch
 from babelmill.config.snapshots import kept_at_the_end, missing_points, name_of, points, say_missing
 from babelmill.core import escape, manifest
 from babelmill.core.words import plural
-from babelmill.runtime.record import SPLITS
-from babelmill.runtime.run_folder import Done, RunFolder
+from babelmill.runtime.run_folder import SPLITS, Done, RunFolder
 from babelmill.stages import RunSettings, TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary

@@ -19,9 +19,9 @@ import torch
 from babelmill.config import schema
 from babelmill.config.snapshots import name_of
 from babelmill.core.files import UserError
-from babelmill.runtime.progress import GpuFigures, Progress, gpus_of, peak_flops, peak_memory, shown
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
+from babelmill.runtime.watching import GpuFigures, Progress, peak_flops, peak_memory, shown
 from babelmill.training.networks.loss import STATISTICS, summarize
 from babelmill.training.optimization.gradients import Load
 from babelmill.training.plan.plan import Step
@@ -43,7 +43,7 @@ class Window:
         self.sums = np.zeros((groups, len(STATISTICS)))
         self.counts = np.zeros(groups, dtype=np.int64)
         self.tokens = self.skipped = 0
-        self.joules: int | None = 0  # of all GPUs; None: not known
+        self.joules: float | None = 0.0  # of all GPUs; None: not known
         self.flops = 0.0
         self.began = time.monotonic()
 
@@ -94,7 +94,7 @@ class Loop:
             (validated, len(self._validations)),
             trainer.validation.cost(),
         )
-        self._gpus = GpuFigures(gpus_of(trainer.processes))
+        self._gpus = GpuFigures(trainer.device)
         self._window = Window(plan.groups)
         if state is not None:
             self._window.restore(state)
@@ -183,11 +183,11 @@ class Loop:
             self._window = Window(trainer.plan.groups)
 
     def _count_energy(self) -> None:
-        """Add the energy of all GPUs to the window, as long as the first process of each machine knows it."""
-        processes, joules, window = self._trainer.processes, self._gpus.joules(), self._window
-        unknown = joules is None and processes.rank % processes.local_size == 0
-        used, unknowns = processes.sum_(torch.tensor([joules or 0, int(unknown)])).tolist()
-        window.joules = None if unknowns or window.joules is None else window.joules + used
+        """Add the energy of all GPUs to the window, as long as all processes know it."""
+        joules, window = self._gpus.joules(), self._window
+        used = torch.tensor([math.nan if joules is None else joules], dtype=torch.float64)
+        total = self._trainer.processes.sum_(used).item()
+        window.joules = None if math.isnan(total) or window.joules is None else window.joules + total
 
     def _line(self, step: Step, norm: float) -> dict[str, Any]:
         window, trainer = self._window, self._trainer

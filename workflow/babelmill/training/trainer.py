@@ -19,7 +19,7 @@ import torch
 
 from babelmill.core.files import UserError
 from babelmill.core.words import first_line
-from babelmill.runtime.processes import Processes, may_lose_process
+from babelmill.runtime.processes import Processes
 from babelmill.stages import TrainStage
 from babelmill.training.batches import Stream, Weights
 from babelmill.training.cuda_graphs import Recorder
@@ -254,9 +254,8 @@ class Trainer:
 
         def compute() -> torch.Tensor:
             batch = self.network.micro_batch(self._stream, rows, length, weights)
-            with may_lose_process():
-                loss, sums = self.network.forward(batch, self.plan.groups)
-                self._gradients.backward(loss)
+            loss, sums = self.network.forward(batch, self.plan.groups)
+            self._gradients.backward(loss)
             return sums
 
         return self.network.attempt(compute)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from babelmill.runtime.processes import Processes, may_lose_process
+from babelmill.runtime.processes import Processes
 from babelmill.training.batches import Stream
 from babelmill.training.networks.loss import no_sums, summarize
 from babelmill.training.networks.network import Network
@@ -105,7 +105,6 @@ class Validation:
 
         def compute() -> torch.Tensor:
             batch = network.micro_batch(self.stream, rows, self._length, weights, VALIDATION)
-            with may_lose_process():
-                return network.forward(batch, self._plan.groups)[1]
+            return network.forward(batch, self._plan.groups)[1]
 
         return network.attempt(compute)

@@ -1,7 +1,7 @@
 """Read the record of a training, `metrics.jsonl`, and draw the picture of its losses.
 
 `convert` puts both files into the folder of the model. A running training draws the picture anew after validations, in
-a thread (`runtime/followers.py`). Losses are cross-entropies in nats per target.
+a thread (`runtime/watching.py`). Losses are cross-entropies in nats per target.
 """
 
 import json

@@ -31,7 +31,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
 from babelmill.config import schema
-from babelmill.runtime.processes import Processes, give_back_memory, lost_process
+from babelmill.runtime.processes import Processes, give_back_memory
 
 Load = Callable[[str], torch.Tensor]
 
@@ -80,9 +80,7 @@ class Sharding:
         if shape is None or self._processes.size == 1:
             return part
         stride = torch.empty(shape, device="meta").stride()
-        with lost_process():
-            cut = DTensor.from_local(part, self._mesh, [Shard(0)], shape=shape, stride=stride)
-            return cut.full_tensor()
+        return DTensor.from_local(part, self._mesh, [Shard(0)], shape=shape, stride=stride).full_tensor()
 
     def on_main(
         self,

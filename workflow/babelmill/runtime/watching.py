@@ -1,0 +1,262 @@
+"""Show how a training run goes: a bar, the figures of GPUs, W&B, and a picture of its losses.
+
+W&B and the picture are made in threads, which follow the record of the run and can neither stop nor delay it. Weights &
+Biases reads its own variables, such as `WANDB_API_KEY`, `WANDB_NAME`, `WANDB_PROJECT` and `WANDB_MODE`. If it cannot be
+online, for instance without a key, it records offline. The run's id stays the same after a resume. W&B adds to an
+online run. But an offline recording cannot be continued, so a resumed run's recording begins with the first line of the
+record, and takes the place of the one before.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import platform
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from babelmill.config.layers import flatten
+from babelmill.core.bars import Bar
+from babelmill.core.words import first_line, plural
+from babelmill.runtime.cost import peak_of
+from babelmill.runtime.slurm import signals
+
+log = logging.getLogger(__name__)
+PATIENCE = 10.0  # seconds to wait for W&B after the end of the training
+END = 15.0  # seconds after the end of the training when W&B's own process is killed, for which Python's exit waits
+FIXED = {"WANDB_INIT_TIMEOUT": "8", "WANDB_FINISH_TIMEOUT": "6"}  # seconds
+# W&B must not ask for a key on the terminal, and says nothing there: our log has what matters.
+FIXED |= {"WANDB_RESUME": "allow", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_X_DISABLE_STATS": "true"}
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of a GPU's model, or "cpu"."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def processors() -> str:
+    """Return what trains: `4 x NVIDIA A100-SXM4-80GB`, or `AMD EPYC 7763, 8 threads`."""
+    count = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    if torch.cuda.is_available():
+        return f"{count} x {torch.cuda.get_device_name()}"
+    name = ""
+    with contextlib.suppress(OSError):  # only Linux has this file
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{name or platform.processor() or platform.machine()}, {plural(count * torch.get_num_threads(), 'thread')}"
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """Return the peak of one device in FLOP/s; None if it is not known."""
+    if device.type != "cuda":
+        return None
+    return peak_of(torch.cuda.get_device_name(device))
+
+
+def peak_memory(device: torch.device) -> float:
+    """Return the peak memory so far, in MiB: the GPU's, or this process's on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def shown(value: float | None) -> str:
+    """Return a mean as text: "unknown" if it is None, since no target had a finite loss."""
+    return "unknown" if value is None else f"{value:.4f}"
+
+
+class Progress:
+    """Shows how far training is. The time left is estimated from tokens, since steps get longer during training.
+
+    Args:
+        tokens: the number of tokens that are done.
+        steps, all_tokens: the numbers of the run's steps and tokens.
+        validations: how many validations are done, and how many the run has.
+        each: how long one takes, in tokens that are trained on in this time.
+    """
+
+    def __init__(
+        self, tokens: int, steps: int, all_tokens: int, validations: tuple[int, int] = (0, 0), each: float = 0.0
+    ):
+        (self._validated, count), self._each = validations, each
+        self._tokens, self._steps = tokens, steps
+        self._bar = Bar(all_tokens + count * each, tokens + self._validated * each, at_once=True)
+
+    def show(self, line: dict[str, Any]) -> None:
+        """Show how far the run is; `line`: the newest training line of its record."""
+        speed = f"{line['tokens_per_second']:,.0f} tokens/s"
+        text = f"step {line['step']:,}/{self._steps:,}  loss {shown(line['loss'])}  {speed}"
+        self._tokens = line["tokens"]
+        self._bar.show(self._tokens + self._validated * self._each, text)
+
+    def validate(self, step: int, share: float) -> None:
+        """Show how far a validation after a step is: the `share` that is done."""
+        done = self._tokens + (self._validated + share) * self._each
+        self._bar.show(done, f"step {step:,}/{self._steps:,}  validation {share:.0%}")
+        self._validated += share == 1
+
+
+class GpuFigures:
+    """Reads the figures of a process's GPU (not run on a GPU yet).
+
+    Those that cannot be read are left out: on a CPU, without the permission to read them, or if a part of a GPU (MIG)
+    does not have them.
+
+    Attributes:
+        figures: those of the last reading, for the record.
+    """
+
+    def __init__(self, device: torch.device):
+        self.figures: dict[str, float] = {}
+        self._device = device
+        self._counted = self._energy()
+
+    def joules(self) -> float | None:
+        """Read the GPU. Return its energy since the last call (or since the beginning), in J; None if not known.
+
+        It includes the work of other jobs on the same GPU.
+        """
+        self.figures = {}
+        questions: dict[str, Callable[[torch.device], float]] = {
+            "gpu_utilization": torch.cuda.utilization,
+            "gpu_memory": lambda gpu: torch.cuda.device_memory_used(gpu) / 2**20,
+            "gpu_power": lambda gpu: torch.cuda.power_draw(gpu) / 1000,
+            "gpu_temperature": torch.cuda.temperature,
+        }
+        for name, question in questions.items() if self._device.type == "cuda" else ():
+            with contextlib.suppress(Exception):  # each driver has its own
+                self.figures[name] = question(self._device)
+        before, self._counted = self._counted, self._energy()
+        if before is None or self._counted is None:
+            return None
+        return max(0, self._counted - before) / 1000  # less: the driver was loaded again
+
+    def _energy(self) -> int | None:
+        """Return what the GPU has used since its driver was loaded, in mJ."""
+        if self._device.type == "cuda" and torch.version.cuda is not None:
+            with contextlib.suppress(Exception):
+                import pynvml
+
+                handle = torch.cuda._get_pynvml_handler(self._device)
+                return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+        return None
+
+
+@contextlib.contextmanager
+def mirror(name: str, folder: Path) -> Iterator[None]:
+    """Send all lines of the record of the run in `folder` to W&B, and those that are added; `name`: its model."""
+    os.environ |= {"WANDB_NAME": name, "WANDB_PROJECT": "babelmill"} | os.environ | FIXED
+    os.environ |= {"WANDB_RUN_ID": f"{name}-{folder.name}", "WANDB_DIR": str(folder)}
+    ended, given_up = threading.Event(), threading.Event()
+
+    def follow() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals())  # W&B's process inherits this: they are for the training
+        try:
+            send(folder, ended)
+        except Exception as error:
+            if not given_up.is_set():
+                log.warning("W&B: turned off for the rest of this run: %s", first_line(error))
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(PATIENCE)
+        if thread.is_alive():
+            given_up.set()
+            log.warning("W&B did not finish in %d s; metrics.jsonl is complete", PATIENCE)
+            killer = threading.Timer(END - PATIENCE, end_service)
+            killer.daemon = True
+            killer.start()
+
+
+def send(folder: Path, ended: threading.Event) -> None:
+    """Send the lines of the record that W&B does not have, until the run has ended."""
+    import wandb
+
+    config = json.loads((folder / "identity.json").read_text(encoding="utf-8"))["settings"]
+    try:
+        run = wandb.init(config=config)
+    except Exception as error:
+        log.warning(
+            "W&B: not online (%s), see WANDB_API_KEY and the network; recording in %s", first_line(error), folder
+        )
+        wandb.teardown()  # forgets that the run's id was used
+        run = wandb.init(config=config, mode="offline")
+    if run.offline:
+        remove_older(folder, Path(run.dir).parent, run.id)
+    first = run.starting_step  # of a run that goes on, W&B has the steps before it
+    with open(folder / "metrics.jsonl", encoding="utf-8") as record:
+        rest, all_there = "", False
+        while not all_there:
+            all_there = ended.wait(0.5)
+            *lines, rest = (rest + record.read()).split("\n")
+            for line in map(json.loads, lines):
+                if line["step"] < first:
+                    continue
+                values = {key.replace(".", "/"): value for key, value in flatten(line, f"{line['kind']}.").items()}
+                run.log({k: value for k, value in values.items() if isinstance(value, int | float)}, step=line["step"])
+    run.finish()
+    wandb.teardown()  # waits until all is written
+
+
+def remove_older(folder: Path, mine: Path, run_id: str) -> None:
+    """Remove the older offline recordings of a run, which the one in `mine` contains."""
+    for other in (folder / "wandb").glob(f"offline-run-*-{run_id}"):
+        if other.resolve() != mine.resolve():
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def end_service() -> None:
+    """Kill W&B's own process."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if "wandb" in child.name():
+                child.kill()
+
+
+class History:
+    """Updates the history files of a run at each validation; only the main process has one.
+
+    Drawing the picture takes about a second of one core. For a run that ends before the first picture, only the stage
+    `convert` draws it.
+    """
+
+    EVERY = 10.0  # seconds between two pictures
+
+    def __init__(self, write: Callable[[bool], object]):
+        """Prepare to call `write`, which writes the files; its argument says whether to draw the picture, too."""
+        self._write = write
+        self._thread = ThreadPoolExecutor(1)
+        self._drawn = time.monotonic()
+
+    def update(self) -> None:
+        """Update the files in the background."""
+        if draws := time.monotonic() - self._drawn >= self.EVERY:
+            self._drawn = time.monotonic()
+        self._thread.submit(self._try, draws)
+
+    def close(self) -> None:
+        """Wait until the last validation is in the files."""
+        self._thread.shutdown()
+
+    def _try(self, draws: bool) -> None:
+        try:
+            self._write(draws)
+        except Exception as error:
+            log.warning("no training history: %s", first_line(error))
