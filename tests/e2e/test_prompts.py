@@ -112,10 +112,3 @@ def test_a_model_of_prompts_is_fine_tuned(made):
     config = f"tasks={json.dumps({'mine': OWN})}"
     done = made.python("-m", "babelmill", "tune", "eng", "--task", "mine", "--seed", "1", "--config", config)
     assert done.returncode == 0 and "accuracy 100.0" in done.stderr, done.stderr
-
-
-def test_another_column_of_prompts_is_another_corpus(made):
-    """And nothing runs again for what was made."""
-    assert made.would_run(targets=("converted/eng",)) == set()
-    columns = "languages={eng: {corpus: {prompt_column: null}}}"
-    assert ("corpus", "eng") in made.would_run("--config", columns, targets=("converted/eng",))

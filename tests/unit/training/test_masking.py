@@ -63,14 +63,6 @@ def test_random_numbers_look_random():
     assert abs(np.corrcoef(other, randomness.uniform(randomness.key(42, 3, np.arange(20_000))))[0, 1]) < 0.03
 
 
-@pytest.mark.parametrize("size", [1, 2, 1000])
-def test_a_permutation_has_every_number_once(size):
-    orders = [randomness.permutation(size, randomness.key(42, number)) for number in range(2)]
-    assert all((np.sort(order) == np.arange(size)).all() for order in orders)
-    if size > 10:
-        assert (orders[0] != orders[1]).mean() > 0.5 and (orders[0] != np.arange(size)).mean() > 0.5
-
-
 @pytest.mark.parametrize(("random", "keep"), [(0.0, 0.0), (0.3, 0.2), (0.0, 1.0)])
 def test_other_shares_of_what_stands_in_place_of_the_hidden(masked, random, keep):
     tokens, _, _, span, chosen, _ = masked

@@ -12,7 +12,6 @@ from babelmill.config import schema
 from babelmill.training.optimization import optim
 from babelmill.training.optimization.gradients import clip
 from babelmill.training.optimization.optim import (
-    FusedAdamW,
     Lamb,
     MovingAverage,
     make_optimizer,
@@ -65,21 +64,6 @@ def test_lamb_leaves_a_weight_of_norm_zero_to_adam():
     Lamb([{"params": [weight, other], "weight_decay": 0.1}], 0.01).update(0.01, ONE)
     torch.testing.assert_close(weight.data, torch.tensor([-0.01, 0.01, -0.01]))
     torch.testing.assert_close(other.data, torch.full((2000,), 2.97))
-
-
-def test_the_state_of_lamb_has_the_shapes_of_the_parameters():
-    """And the numbers of the parameters, with those that decay first, so that older checkpoints can be resumed."""
-    model = Small()
-    optimizer = make_optimizer(dict(model.named_parameters()), training_data.section("train", optimizer="lamb"))
-    model.gradients()
-    optimizer.update(0.01, ONE)
-    found = {name: tuple(value.shape) for name, value in optimizer.tensors().items()}
-    shapes = {"step": [(), (), ()], "exp_avg": [(7, 4), (6, 4), (6,)], "exp_avg_sq": [(7, 4), (6, 4), (6,)]}
-    assert found == {
-        f"optimizer.0.{i}.{key}": shape for key, values in shapes.items() for i, shape in enumerate(values)
-    }
-    assert optimizer.parameter("optimizer.0.2.exp_avg") == "linear.bias"
-    assert [group["weight_decay"] for group in optimizer.state_dict()["param_groups"]] == [0.1, 0.0]
 
 
 def test_lamb_holds_no_copy_of_the_weights_or_gradients_between_steps():
@@ -165,14 +149,6 @@ def test_muon_is_pytorchs(precision, tolerance, at_once, monkeypatch):
             torch.testing.assert_close(a, b, msg=name)
 
 
-def test_muon_computes_in_the_precision_of_training():
-    """So the weights differ by the rounding of the updates alone."""
-    exact, rounded = (train_layers(precision=precision).matrices() for precision in ("fp32", "bf16"))
-    start = Layers().matrices()
-    for name, weight in exact.items():
-        assert 1e-4 < (rounded[name] - weight).norm() / (weight - start[name]).norm() < 0.03, name
-
-
 def test_muon_gets_the_matrices_of_layers(tmp_path):
     """Not those of embeddings, of relative positions and of the head."""
     network = trainer_maker(tmp_path)().network
@@ -232,14 +208,6 @@ def test_an_optimizer_goes_on_from_its_state(name):
         part.update(0.02, ONE)
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
-
-
-def test_an_optimizer_is_one_class_with_the_name_in_the_schema():
-    class Plain(FusedAdamW):
-        name = "plain"
-
-    train = training_data.section("train").model_copy(update={"optimizer": "plain"})
-    assert type(make_optimizer(dict(Small().named_parameters()), train)) is Plain
 
 
 def test_clipping():

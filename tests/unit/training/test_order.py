@@ -87,18 +87,6 @@ def test_the_plan_knows_how_many_tokens_may_be_hidden(shards, objective):
         assert found.tolist() == step.rows.targets.tolist() and found.any()
 
 
-def test_an_epoch_holds_each_document_exactly_once(shards):
-    for shard in shards:
-        layout = Packed(shard.offsets)
-        for length in (5, 16, 400):
-            row = np.arange(layout.rows(length))
-            pieces = layout.shuffled(3).pieces(*layout.bounds(row, length))
-            read = [place for part in pieces for begin, end in part for place in range(begin, end)]
-            assert sorted(read) == list(range(len(shard.tokens)))
-            cuts = sum(np.isin(part[:, 0], shard.offsets, invert=True).sum() for part in pieces)
-            assert cuts < len(row), "a document is cut only where a row ends"
-
-
 def same(one: Step, other: Step) -> bool:
     return all(
         all(map(np.array_equal, mine, theirs)) if name == "pieces" else np.array_equal(mine, theirs)
@@ -115,16 +103,6 @@ def test_a_run_resumes_at_any_step_without_what_came_before(shards):
         assert same(again.step(int(number)), forwards[number])
     other = Plan(train.model_copy(update={"seed": 8}), 1.0, layouts)
     assert not same(other.step(3), forwards[3])
-
-
-def test_neighbours_are_torn_apart():
-    """Unlike rows of the fixed stream, in which a document has the same neighbours in all epochs."""
-    layout = Packed(np.arange(1001) * 8)
-    every = np.arange(layout.rows(8))
-    orders = [np.concatenate(layout.shuffled(key).pieces(*layout.bounds(every, 8)))[:, 0] // 8 for key in range(20)]
-    assert all(sorted(order) == list(range(1000)) for order in orders)
-    assert all((np.abs(np.diff(order)) == 1).sum() < 12 for order in orders), "2 are expected"
-    assert np.mean(orders, 0).std() == pytest.approx(1000 / (12 * 20) ** 0.5, rel=0.15)
 
 
 def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> list[np.ndarray]:

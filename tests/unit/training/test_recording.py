@@ -21,8 +21,7 @@ FULL = "CUDA out of memory. Tried to allocate 2.00 GiB."
 
 @pytest.fixture
 def make(request, tmp_path, monkeypatch):
-    """Make trainers on a CPU whose passes are computed as on a GPU, without NumPy. Its parameter: with prompts."""
-    monkeypatch.setattr(dropout, "SMALL", -1)
+    """Make trainers on a CPU whose passes are recorded. Its parameter: with prompts."""
     monkeypatch.setattr(cuda_graphs, "CUDAGraph", Tape)
     return trainer_maker(tmp_path, getattr(request, "param", False))
 

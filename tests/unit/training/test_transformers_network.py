@@ -10,8 +10,6 @@ import pytest
 import torch
 import transformers
 
-from babelmill.config.model_size import size_of
-from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Export
 from babelmill.config.transformers_keys import keys
 from babelmill.core.files import write_json
@@ -146,15 +144,6 @@ def test_the_size_is_known_without_weights(kind):
     assert size.parameters == made.parameters
     assert made.flops(16, 32.0, 5.0) == 6 * ((size.matrices + 2 * 16 * 16 * size.num_hidden_layers) * 32 + 96 * 16 * 5)
     assert len(blocks_of(made.model)) == size.num_hidden_layers == KINDS[kind][1].get("n_layer", size.num_hidden_layers)
-
-
-@pytest.mark.parametrize("preset", ["gpt2_30m", "bert_30m"])
-def test_presets_are_of_the_size_of_small(preset):
-    made = Configuration([("test", {"models": {"a": {"languages": ["eng"], "preset": preset}}})]).model("a")
-    small = Configuration([("test", {"preset": "small"})]).model("eng")
-    size, entries = planned(made.model, made.train, made.tokenizer.vocab_size), small.tokenizer.vocab_size
-    assert entries == made.tokenizer.vocab_size
-    assert size.parameters == pytest.approx(size_of(small.model, entries).parameters, rel=0.02)
 
 
 def test_dropout_is_known_by_whether_there_is_some():

@@ -22,6 +22,8 @@ from babelmill.training.plan.objectives import Objective
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.rows import Layout, Packed
 
+log = logging.getLogger(__name__)
+
 
 class Data:
     """Holds the shards of all languages (a folder each) by split, their rows, and the tokenizer's vocabulary."""
@@ -47,9 +49,6 @@ class Data:
         """Return the stream of a split."""
         seed, shards = self.settings.train.seed, self.shards[split]
         return TokenStream(shards, self.vocabulary, seed, device, objective, network.in_place, network.compiled)
-
-
-log = logging.getLogger(__name__)
 
 
 def training_words(shards: Path, bytes_per_word: float | None) -> float:

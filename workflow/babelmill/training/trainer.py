@@ -34,6 +34,8 @@ from babelmill.training.plan.rows import Layout, Rows, deal, passes, split, whol
 from babelmill.training.plan.schedule import WHOLE_TOKENS, mean_from, whole_tokens
 from babelmill.training.validation import Validation
 
+log = logging.getLogger(__name__)
+
 
 class TrainingState:
     """Holds weights, moving average and optimizer state."""
@@ -116,9 +118,6 @@ class TrainingState:
         processes.on_main(refuse_others)
 
 
-log = logging.getLogger(__name__)
-
-
 class Outcome(NamedTuple):
     """Holds the numbers of a step, over all processes, on the device."""
 
@@ -192,15 +191,11 @@ class Trainer:
 
     def _take(self, number: int) -> Step:
         """Return a step that the thread has prepared, and let it prepare the next one. Its errors appear here."""
-        step = (self._coming.pop(number, None) or self._thread.submit(self._prepare, number)).result()
+        step = (self._coming.pop(number, None) or self._thread.submit(self.plan.step, number)).result()
         self._coming = {}
         if number + 1 < self.plan.steps:
-            self._coming[number + 1] = self._thread.submit(self._prepare, number + 1)
+            self._coming[number + 1] = self._thread.submit(self.plan.step, number + 1)
         return step
-
-    def _prepare(self, number: int) -> Step:
-        """Plan a step."""
-        return self.plan.step(number)
 
     def _share(self, step: Step) -> list[tuple[int, Rows]]:
         """Return the forward passes of this process: for each, the seed of PyTorch's generator, and its rows.

@@ -206,7 +206,8 @@ class GPTBertLanguageModel(GPTBertHead):
         embedding = super().resize_token_embeddings(*args, **kwargs)
         old, size = self.classifier.bias, embedding.num_embeddings
         new = torch.cat([old.detach()[:size], old.new_zeros(max(0, size - len(old)))])
-        self.classifier.nonlinearity[-1].bias = nn.Parameter(new, old.requires_grad)
+        holder = next(module for module in self.classifier.modules() if module._parameters.get("bias") is old)
+        holder.register_parameter("bias", nn.Parameter(new, old.requires_grad))
         return embedding
 
     @staticmethod

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers.cache_utils import Cache
-from transformers.modeling_outputs import BaseModelOutputWithPast, MultipleChoiceModelOutput
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 # transformers 4 copies only the files that this file imports, not those that they import. Hence the unused names.
 from ..attention import compute_dtype
@@ -125,14 +125,6 @@ class NorBERT4LanguageModel(NorBERT4PreTrainedModel):
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.classifier(hidden, self.embedding.word_embedding.weight)
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """Resize as in transformers. The head shares the embedding's matrix, so only its bias needs the new size."""
-        embedding = GPTBertPreTrainedModel.resize_token_embeddings(self, *args, **kwargs)
-        old, size = self.classifier.bias, embedding.num_embeddings
-        new = torch.cat([old.detach()[:size], old.new_zeros(max(0, size - len(old)))])
-        self.classifier.emb2vocab.bias = nn.Parameter(new, old.requires_grad)
-        return embedding
-
 
 class NorBERT4ForMaskedLM(NorBERT4LanguageModel, GPTBertForMaskedLM):
     """Predicts masked tokens. `config.logits_alignment` says which token the scores at a position are for."""
@@ -164,12 +156,11 @@ class NorBERT4Classifier(NorBERT4PreTrainedModel):
     """Adds a head for classes to the layers."""
 
     _keys_to_ignore_on_load_unexpected = [r"^classifier\.emb2vocab\."]  # noqa: RUF012 (transformers 4 adds lists to it)
-    classes: int | None = None  # None: as many as `config.num_labels`
 
     def __init__(self, config: NorBERT4Config):
         super().__init__(config)
-        self.num_labels = config.num_labels if self.classes is None else self.classes
-        self.classifier = ClassifierHead(config, self.num_labels)  # pyright: ignore[reportArgumentType]
+        self.num_labels = config.num_labels
+        self.classifier = ClassifierHead(config, config.num_labels)  # pyright: ignore[reportArgumentType]
         self.dropout = nn.Identity()  # the head has its own
         self.post_init()
 
@@ -190,31 +181,3 @@ class NorBERT4ForSequenceClassification(NorBERT4Classifier, GPTBertForSequenceCl
 
 class NorBERT4ForTokenClassification(NorBERT4Classifier, GPTBertForTokenClassification):
     """Classifies each token."""
-
-
-class NorBERT4ForMultipleChoice(NorBERT4ForSequenceClassification):
-    """Chooses one of several texts."""
-
-    classes = 1
-
-    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        return_dict: bool | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> MultipleChoiceModelOutput | tuple[Any, ...]:
-        """Return logits [B, C] of input_ids [B, C, T] or inputs_embeds [B, C, T, H].
-
-        `labels` [B] says which of the C texts is right.
-        """
-        given = input_ids, attention_mask, inputs_embeds
-        ids, mask, embeds = (None if each is None else each.flatten(0, 1) for each in given)
-        output = super().forward(ids, mask, return_dict=True, inputs_embeds=embeds, **kwargs)
-        choices = (inputs_embeds if input_ids is None else input_ids).shape[:2]  # pyright: ignore
-        logits = output.logits.view(choices)  # pyright: ignore
-        loss = None if labels is None else F.cross_entropy(logits, labels)
-        output = MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)  # pyright: ignore
-        return self._finish(output, return_dict)

@@ -163,7 +163,6 @@ CODE_OF_NORBERT4 = [
     *(Path(transformers_package).parent / name for name in ("configuration_norbert4.py", "modeling_norbert4.py")),
 ]
 CLASSES_OF_NORBERT4 = {auto: name.replace("GPTBert", "NorBERT4") for auto, name in CLASSES.items()}
-CLASSES_OF_NORBERT4["AutoModelForMultipleChoice"] = "NorBERT4ForMultipleChoice"
 
 
 class NorBERT4Folder(GPTBertFolder):

@@ -24,6 +24,8 @@ from babelmill.core.words import first_line
 from babelmill.runtime import cost
 from babelmill.runtime.processes import Processes, ignore_gpu_warnings, let_segments_grow
 
+log = logging.getLogger(__name__)
+
 
 def set_gpu_options() -> None:
     """Set how PyTorch computes on GPUs: without cuDNN's attention, and with long sums in float32, as on a CPU.
@@ -51,8 +53,6 @@ def scoring_device() -> torch.device:
     set_gpu_options()
     return torch.device("cuda")
 
-
-log = logging.getLogger(__name__)
 
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -64,13 +63,10 @@ def whole_spans(rows: int, length: int, device: torch.device) -> torch.Tensor:
 
 
 GOLDEN = randomness.GOLDEN - 2**32  # as int32
-SMALL = 2**16  # numbers that NumPy mixes in a third of PyTorch's time; of more, PyTorch gives each thread a part
 
 
 def mix(x: torch.Tensor) -> torch.Tensor:
     """Do what `randomness.mix` does, in int32. Right shifts fill negative numbers with ones, which masks remove."""
-    if x.device.type == "cpu" and x.numel() <= SMALL and not torch.compiler.is_compiling():
-        return torch.from_numpy(_mix_on_host(x.numpy().view(np.uint32)).view(np.int32))
     x = _times(x ^ ((x >> 16) & 0xFFFF), 0x21F0AAAD)
     x.bitwise_xor_((x >> 15) & 0x1FFFF)
     x = _times(x, 0x735A2D97)
@@ -83,16 +79,6 @@ def _times(x: torch.Tensor, factor: int) -> torch.Tensor:
     On a CPU, compiled code is C++, which does not define int32 products that overflow: the compiler made other numbers.
     """
     return (x.long() * factor).int() if torch.compiler.is_compiling() else x.mul_(factor)
-
-
-def _mix_on_host(x: np.ndarray) -> np.ndarray:
-    """Do what `mix` does, in uint32."""
-    x = np.bitwise_xor(x, x >> 16, out=np.empty_like(x))
-    x *= np.uint32(0x21F0AAAD)
-    x ^= x >> 15
-    x *= np.uint32(0x735A2D97)
-    x ^= x >> 15
-    return x
 
 
 def counter(number: int, device: torch.device) -> torch.Tensor:

@@ -91,9 +91,7 @@ def use_kernels(model: GPTBert, processes: Processes, precision: str) -> bool:
             error = error.__cause__
         problem = f"{type(error).__name__}: {first_line(error)}"
     if problem:
-        log.warning(
-            "training uses PyTorch's operations, which are slower: Babelmill's kernels cannot be used: %s", problem
-        )
+        log.warning("training is slower, since Babelmill's kernels cannot be used: %s", problem)
     if processes.any(problem is not None):
         return False
     put_kernels(model, attends)

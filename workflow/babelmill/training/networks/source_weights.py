@@ -49,32 +49,18 @@ def new_gpt_bert(model: schema.Model, vocab_size: int) -> GPTBertShape:
 
 def new_norbert4(model: schema.Model, vocab_size: int) -> NorBERT4Shape:
     """Return the shape of a new NorBERT4. Its global layers see as far as the longest row reaches."""
-    head_size = model.hidden_size // model.num_attention_heads
-    return NorBERT4Shape(
-        vocab_size=vocab_size,
-        hidden_size=model.hidden_size,
-        intermediate_size=model.intermediate_size,
-        num_layers=model.num_hidden_layers,
-        num_attention_heads=model.num_attention_heads,
-        query_key_head_size=head_size,
-        value_head_size=head_size,
-        max_sequence_length=model.max_position_embeddings,
-        local_global_ratio=model.local_global_ratio,
-        local_window_length=model.local_window_length,
-        global_window_length=model.max_position_embeddings,
-        layer_norm_eps=model.layer_norm_eps,
-        **dropout_of_norbert4(model),
-    )
+    head_size, longest = model.hidden_size // model.num_attention_heads, model.max_position_embeddings
+    same = {field.name for field in fields(NorBERT4Shape)} & type(model).model_fields.keys()
+    values = model.model_dump(include=same) | dropout_of_norbert4(model)
+    values |= {"query_key_head_size": head_size, "value_head_size": head_size}
+    values |= {"num_layers": model.num_hidden_layers, "max_sequence_length": longest, "global_window_length": longest}
+    return NorBERT4Shape(vocab_size=vocab_size, **values)
 
 
 def dropout_of_norbert4(model: schema.Model) -> dict[str, Any]:
     """Return the probabilities of dropout by their names in a NorBERT4's shape."""
-    hidden = model.hidden_dropout_prob
-    return {
-        "embedding_dropout": hidden,
-        "hidden_dropout": hidden,
-        "attention_dropout": model.attention_probs_dropout_prob,
-    }
+    hidden, attention = model.hidden_dropout_prob, model.attention_probs_dropout_prob
+    return {"embedding_dropout": hidden, "hidden_dropout": hidden, "attention_dropout": attention}
 
 
 def check_lengths(settings: TrainStage, positions: int) -> None:

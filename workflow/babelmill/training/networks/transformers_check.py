@@ -13,7 +13,6 @@ import copy
 import logging
 
 import torch
-from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from babelmill.core.files import UserError
@@ -69,33 +68,24 @@ def smaller(config: PreTrainedConfig, auto: str) -> PreTrainedConfig:
     """Return the configuration of a smaller model of the same class, `auto`, for a host whose memory is too small.
 
     It has only the first tokens of the vocabulary, and two layers, or the first layers up to the point where each kind
-    has occurred of which the configuration tells (in `layer_types` or another list with a value for each layer). Widths
-    stay as they are: the test looks at rounding and at the size of scores, which depend on them. `config` itself does
-    not change.
+    of `layer_types` has occurred. Widths stay as they are: the test looks at rounding and at the size of scores, which
+    depend on them. `config` itself does not change.
     """
     found, count = copy.deepcopy(config), getattr(config, "num_hidden_layers", 0)
-    by_layer = {key: value for key, value in vars(config).items() if isinstance(value, list) and len(value) == count}
-    kinds = [str(values) for values in zip(*by_layer.values(), strict=True)]
-    layers = max(LAYERS, *(kinds.index(kind) + 1 for kind in kinds)) if kinds else LAYERS
+    kinds = getattr(config, "layer_types", None) or []
+    layers = max([LAYERS, *(kinds.index(kind) + 1 for kind in kinds)])
     if layers < count:
-        for key, value in by_layer.items():
-            setattr(found, key, value[:layers])
         found.num_hidden_layers = layers
+        for key, value in vars(config).items():
+            if isinstance(value, list) and len(value) == count:
+                setattr(found, key, value[:layers])
     from_a_token = first_position(on_meta(config, auto))  # positions are counted from the id of a token
     if not from_a_token and config.vocab_size > TOKENS:
         found.vocab_size = TOKENS
         for key, value in vars(config).items():
-            if key.endswith("_token_id") and value is not None and not (isinstance(value, int) and value < TOKENS):
-                _forget_token(found, key)
+            if key.endswith("_token_id") and isinstance(value, int) and value >= TOKENS:
+                setattr(found, key, 0)
     return found
-
-
-def _forget_token(config: PreTrainedConfig, key: str) -> None:
-    """Set the id of a token to None, or to 0 if the configuration's class allows numbers only."""
-    try:
-        setattr(config, key, None)
-    except StrictDataclassFieldValidationError:
-        setattr(config, key, 0)
 
 
 class Proof:

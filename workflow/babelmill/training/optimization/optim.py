@@ -59,10 +59,6 @@ class FusedAdamW(torch.optim.AdamW):
 
     def update(self, learning_rate: float, finite: torch.Tensor) -> None:
         """Update the parameters from their gradients, unless `finite` (a scalar on the device) is 0."""
-        self._step(learning_rate, finite)
-
-    def _step(self, learning_rate: float, finite: torch.Tensor) -> None:
-        """Run PyTorch's step."""
         for group in self.param_groups:
             group["lr"] = learning_rate
         self.found_inf = (1 - finite).float()
@@ -135,7 +131,7 @@ class Lamb(FusedAdamW):
         self._flat.zero_()
         for parameter, update in zip(self._parameters, self._updates, strict=True):
             update.grad = parameter.grad
-        self._step(1.0, finite)  # the decay of zeros is 0
+        super().update(1.0, finite)  # the decay of zeros is 0
         for group, parameters in zip(self.param_groups, self._groups, strict=True):
             group["lr"] = learning_rate
             if decay := group["weight_decay"]:
