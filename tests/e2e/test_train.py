@@ -358,7 +358,7 @@ def test_an_attempt_without_progress_is_not_repeated(data):
     output = data.train("model", 1, "--attempt", "3", code=1)
     assert "training failed in two attempts without progress after step 0" in output
     kept = [path.name.split("_", 1)[1] for path in logs_of(data)]
-    assert kept == ["tiny_attempt1.log", "tiny_attempt2.log"], "in order of their times; there was no third"
+    assert kept == ["attempt1.log", "attempt2.log"], "in order of their times; there was no third"
     for number, path in enumerate(logs_of(data), 1):
         first, *_, last = path.read_text().splitlines()
         assert f"attempt {number} of test on" in first and "loss or gradient is not finite" in last

@@ -99,7 +99,7 @@ def test_training_under_way(workspace):
         process.wait()
         lines, rest = status(workspace, "eng")
         stopped = lines["eng"]
-        logs = (workspace.path / "results/checkpoints").glob("eng-*/logs/*_tiny_attempt1.log")
+        logs = (workspace.path / "results/checkpoints").glob("eng-*/logs/*_attempt1.log")
         path = max(logs, key=lambda log: log.name)
         assert rest[1] == f"eng: {path.relative_to(workspace.path)}"
         assert "left after step" in path.read_text()

@@ -111,9 +111,7 @@ def test_a_full_disk_is_named_with_the_bytes_needed(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(
-        UserError, match=r"/step-00000010.safetensors: .*: No space left on device"
-    ):
+    with pytest.raises(UserError, match=r"/step-00000010.safetensors: .*: No space left on device"):
         checkpoints.save(10, TENSORS, {})
     monkeypatch.undo()
     assert checkpoints.newest() == 5 and len(list(tmp_path.iterdir())) == 2
@@ -307,13 +305,13 @@ def test_the_logs_of_all_attempts_are_counted(tmp_path):
     """Also of a run that was interrupted and begun again, where Snakemake begins with 1 again, too."""
     before = logging.getLogger().handlers[:]
     for _ in range(3):
-        with RunFolder(tmp_path, {}, section("run"), "tiny") as folder:
+        with RunFolder(tmp_path, {}, section("run")) as folder:
             folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
     for handler in set(logging.getLogger().handlers) - {*before}:
         logging.getLogger().removeHandler(handler)
         handler.close()
     logs = sorted(folder.path.glob("logs/*"))
-    assert [path.stem.split("_", 1)[1] for path in logs] == [f"tiny_attempt{number}" for number in (1, 2, 3)]
+    assert [path.stem.split("_", 1)[1] for path in logs] == [f"attempt{number}" for number in (1, 2, 3)]
     assert "attempt 3 of test on" in logs[2].read_text()
 
 

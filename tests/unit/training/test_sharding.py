@@ -1,6 +1,7 @@
 """Models that are spread over processes: what is computed does not depend on the number of processes."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import torch
 
 from babelmill.core.files import UserError
 from babelmill.runtime.checkpoint import Checkpoints, SavedTensors
-from babelmill.runtime.processes import Processes
-from babelmill.train import make_network, memory_in_words
+from babelmill.runtime.processes import Processes, in_words
+from babelmill.train import make_network
 from babelmill.training.batches.token_batches import TokenStream
 from babelmill.training.optimization.sharding import rows_of
 from babelmill.training.plan.layouts import Packed
@@ -65,7 +66,7 @@ def error_without_memory(trainer: Trainer, mine: bool) -> str:
 
     if mine:
         torch.nn.functional.embedding = refuse
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError) as error, in_words():
         trainer.run_step(2)
     return str(error.value)
 
@@ -74,7 +75,7 @@ def error_of_a_wrong_model(processes: Processes) -> str:
     """The error of a configuration that is refused, or which exit it is."""
     settings = train_settings(["eng"], model_section("gpt2", n_embd=15), train_section("gpt2"))
     with pytest.raises((UserError, SystemExit)) as error:
-        make_network(settings, VOCABULARY, None, processes)
+        make_network(settings, SimpleNamespace(vocabulary=VOCABULARY), None, processes)
     return str(error.value)
 
 
@@ -164,7 +165,7 @@ def test_a_model_that_is_too_large_is_one_line():
         pytest.raises(
             UserError, match=r"does not fit .* more GPUs, .* adapters \(train\.lora_rank\): CUDA .* memory\.$"
         ),
-        memory_in_words(),
+        in_words(),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.\nMore lines follow.")
 
