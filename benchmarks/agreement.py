@@ -37,10 +37,10 @@ def gradients(optimizer: str | None, architecture: str) -> dict:
 
     from babelmill.runtime.processes import Processes
     from babelmill.train import make_network
-    from babelmill.training.arithmetic import set_gpu_options
-    from babelmill.training.batches.token_batches import TokenStream
-    from babelmill.training.plan.layouts import Packed
+    from babelmill.training.batches import TokenStream
+    from babelmill.training.kernels.compilation import set_gpu_options
     from babelmill.training.plan.plan import Plan
+    from babelmill.training.plan.rows import Packed
     from babelmill.training.trainer import Trainer
     from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
 
@@ -82,10 +82,10 @@ def sharded_gradients(optimizer: str | None) -> dict:
     import torch
 
     from babelmill.runtime.processes import Processes
-    from babelmill.training.arithmetic import set_gpu_options
-    from babelmill.training.batches.token_batches import TokenStream
-    from babelmill.training.plan.layouts import Packed
+    from babelmill.training.batches import TokenStream
+    from babelmill.training.kernels.compilation import set_gpu_options
     from babelmill.training.plan.plan import Plan
+    from babelmill.training.plan.rows import Packed
     from babelmill.training.trainer import Trainer
     from helpers.models.transformers_models import model_section, network, train_section
     from helpers.training.training_data import VOCABULARY, documents, train_settings, write_documents

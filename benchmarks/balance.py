@@ -21,8 +21,8 @@ from babelmill.config.model_size import size_of
 from babelmill.config.resolve import Configuration
 from babelmill.runtime.cost import flops
 from babelmill.training.plan import rows as dealing
-from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.rows import Packed
 
 TOKENS = {"base": 130_000_000, "small": 13_000_000}
 MICRO_BATCH, EVERY = 16384, 20

@@ -81,7 +81,7 @@ class Case:
         ]
         import torch
 
-        from babelmill.training.arithmetic import set_gpu_options
+        from babelmill.training.kernels.compilation import set_gpu_options
 
         self.torch, self.args, self.cuda = torch, args, not args.cpu
         self.device = torch.device("cuda:0" if self.cuda else "cpu")

@@ -20,7 +20,7 @@ KINDS = {  # kinds of kernels, as patterns of their names; the first that fits c
     "feed-forward, without products": "^_geglu",
     "attention": "^_forward|^_backward|^_gate_|^_gradient|fmha|flash|sdpa|attention",
     "scatter (atomics)": "scatter|index_put|indexing_backward",
-    "dropout, sums, normalisation": "^_mix_forward|^_mix_backward|^_begin_sums|^_add_forward|^_add_backward",
+    "dropout, sums, normalisation": "^_mix_forward|^_mix_backward|^_begin_sums",
     "matrix times vector (mixing)": "gemv|dot_kernel",
     "fp32 products (mixing)": "sgemm|f32f32|gemmSN|s1688gemm|simt",
     "products": "gemm|nvjet|cutlass|xmma|splitK|Cijk",
@@ -52,7 +52,7 @@ def environment(case) -> None:
         found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
         alone = Processes(0, 1, 1, case.device)
         model = GPTBert(GPTBertShape(16, 128, 64, 2, 1)).to(case.device)
-        found["our kernels"] = sorted(install(model, Keys(0, case.device), alone, "bf16"))
+        found["our kernels"] = install(model, Keys(0, case.device), alone, "bf16")
         for length in (64, 128, 192, 512):
             q = torch.randn(2, 12, length, 64, device=case.device, dtype=torch.bfloat16)
             bias = torch.zeros(2, 12, length, length, device=case.device, dtype=torch.bfloat16)
@@ -135,16 +135,11 @@ def speed(case, preset, length, micro, kind="") -> None:
     """Measure steps as in training: time, MFU, memory, kernels by kind.
 
     Kinds: "unmixed" (without layer mixing), "muon" (with a decay of 0.5), "norbert4", "unrecorded" (without CUDA
-    graphs); and, without our kernels of this part, "attention", "feed-forward", "mixing", "residual" (without layer
-    mixing, too).
+    graphs), "plain" (without our kernels).
     """
-    parts, kinds = (
-        ("attention", "feed-forward", "mixing", "residual"),
-        ("", "unmixed", "muon", "norbert4", "unrecorded"),
-    )
-    assert kind in parts + kinds, f"{kind}: no such kind of step"
+    assert kind in ("", "unmixed", "muon", "norbert4", "unrecorded", "plain"), f"{kind}: no such kind of step"
     from babelmill.runtime.watching import peak_flops, peak_memory
-    from babelmill.training.kernels import kernel_trial
+    from babelmill.training.kernels import install
 
     if not case.cuda:
         preset, length, micro = "tiny", 32, 128
@@ -153,10 +148,9 @@ def speed(case, preset, length, micro, kind="") -> None:
     values = {"norbert4": {"architecture": "norbert4"}, "muon": {"optimizer": "muon", "weight_decay": 0.5}}.get(
         kind, {}
     )
-    if kind in parts:
-        tried = kernel_trial.passed
-        kernel_trial.passed = lambda processes, trial, words: kind not in words and tried(processes, trial, words)
-    trainer = case.trainer(preset, length, int(micro), mixes=kind not in ("unmixed", "residual"), **values)
+    if kind == "plain":
+        install.use_kernels = lambda *_: False
+    trainer = case.trainer(preset, length, int(micro), mixes=kind != "unmixed", **values)
     trainer._recorder._works = trainer._recorder._works and kind != "unrecorded"
     first, steps = (8, 12) if case.cuda else (2, 2)  # in the first ones, passes are compiled and recorded
     for number in range(first):
@@ -263,7 +257,7 @@ def waits(case) -> None:
 def parts(case) -> None:
     """Measure single parts of a step in ms: the optimizer, a micro-batch, attention, products that limit the rest."""
     torch = case.torch
-    from babelmill.training.kernels.pytorch_kernels import LayerMixingByHand
+    from babelmill.model.mixing import LayerMixing
 
     def note(name, function, times=10 if case.cuda else 1) -> float:
         for _ in range(3):
@@ -312,7 +306,9 @@ def parts(case) -> None:
 
     attend(case, trainer, hidden, note)
     note(f"layer mixing ({type(mixing).__name__})", lambda: mix(mixing))
-    note("layer mixing without our kernels, dropout and normalisation", lambda: mix(LayerMixingByHand(mixing)))
+    plain = LayerMixing(0)
+    plain.alphas = mixing.alphas
+    note("layer mixing without our kernels, dropout and normalisation", lambda: mix(plain))
     sizes = ((16384, 768, 5120), (16384, 2560, 768), (65536, 768, 5120), (16384, 384, 2560))
     for m, k, n in sizes if case.cuda else ((64, 64, 64),):
         a, b = (torch.randn(*size, device=case.device, dtype=torch.bfloat16) for size in ((m, k), (k, n)))

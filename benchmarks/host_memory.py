@@ -55,11 +55,11 @@ def measure(folder: Path, layers: int, source: Path | None) -> None:
     from babelmill.runtime.checkpoint import Checkpoints
     from babelmill.runtime.processes import Processes
     from babelmill.train import make_network
-    from babelmill.training.batches.token_batches import TokenStream
+    from babelmill.training.batches import TokenStream
     from babelmill.training.networks.source_weights import load_weights
-    from babelmill.training.plan.layouts import Packed
     from babelmill.training.plan.objectives import objective_of
     from babelmill.training.plan.plan import Plan
+    from babelmill.training.plan.rows import Packed
     from babelmill.training.trainer import Trainer
     from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
 

@@ -55,11 +55,11 @@ def measure(path: Path, steps: int) -> dict[str, float]:
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.runtime.processes import Processes
     from babelmill.tokens.shard_file import ShardFile
-    from babelmill.training.batches.token_batches import TokenStream
+    from babelmill.training.batches import TokenStream
     from babelmill.training.networks.gpt_bert import GPTBertNetwork
-    from babelmill.training.plan.layouts import Packed
     from babelmill.training.plan.objectives import objective_of
     from babelmill.training.plan.plan import Plan
+    from babelmill.training.plan.rows import Packed
     from babelmill.training.trainer import Trainer
     from helpers.training.training_data import VOCABULARY, section, train_settings
 

@@ -47,10 +47,11 @@ def command(folder: Path, table: Path, method: str, threads: int) -> subprocess.
 def ours(folder: Path, table: Path, method: str, threads: int) -> float:
     """Return the rows per second of the command."""
     output = command(folder, table, method, threads).communicate()[1]
-    found = re.search(r"([\d,]+) rows/s", output)
+    found = re.search(r"([\d,]+) rows, ([\d,]+) different texts.* ([\d,]+) texts/s", output)
     if not found:
         sys.exit(output)
-    return float(found[1].replace(",", ""))
+    rows, texts, speed = (float(each.replace(",", "")) for each in found.groups())
+    return speed * rows / texts
 
 
 def loop(folder: Path, texts: list[str], threads: int, batch: int) -> float:

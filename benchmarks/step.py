@@ -59,8 +59,7 @@ def engine(
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
     from babelmill.runtime.watching import peak_flops, peak_memory
-    from babelmill.training.arithmetic import set_gpu_options
-    from babelmill.training.kernels.compilation import Graphs
+    from babelmill.training.kernels.compilation import Graphs, set_gpu_options
 
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
     train = laid_over(
@@ -96,10 +95,10 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
     from babelmill.stages import TrainStage
     from babelmill.tokens.vocabulary import Vocabulary
     from babelmill.train import make_network
-    from babelmill.training.batches.token_batches import TokenStream
-    from babelmill.training.plan.layouts import Packed
+    from babelmill.training.batches import TokenStream
     from babelmill.training.plan.objectives import objective_of
     from babelmill.training.plan.plan import Plan
+    from babelmill.training.plan.rows import Packed
     from babelmill.training.trainer import Trainer
 
     with tempfile.TemporaryDirectory() as folder:

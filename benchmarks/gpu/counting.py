@@ -20,7 +20,6 @@ from babelmill.training.kernels import (
     attention_triton,
     geglu_triton,
     mixing_triton,
-    residual_triton,
 )
 
 BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
@@ -28,8 +27,6 @@ BETWEEN_BLOCKS = {
     "mix_forward": mixing_triton._mix_forward,
     "mix_backward": mixing_triton._mix_backward,
     "begin_sums": mixing_triton._begin_sums,
-    "add_forward": residual_triton._add_forward,
-    "add_backward": residual_triton._add_backward,
 }  # our operators that are not compiled, and their kernels
 NOTHING = ("empty", "empty_like", "new_empty", "empty_strided", "detach", "set_", "_local_scalar_dense")
 

@@ -39,14 +39,12 @@ from babelmill.model.gpt_bert import Classifier, GPTBert, GPTBertShape, training
 from babelmill.runtime.cost import PEAK, flops  # noqa: E402
 from babelmill.runtime.processes import Processes  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
-from babelmill.training.batches.token_batches import COLUMNS, Sent, TokenStream  # noqa: E402
-from babelmill.training.kernels import dropout, geglu_triton, spans  # noqa: E402
+from babelmill.training.batches import COLUMNS, Sent, TokenStream  # noqa: E402
+from babelmill.training.kernels import dropout, geglu_triton  # noqa: E402
 from babelmill.training.kernels.attention_block_triton import FusedAttention  # noqa: E402
 from babelmill.training.kernels.dropout import KeyedAttention, Keys  # noqa: E402
 from babelmill.training.kernels.install import put_sums  # noqa: E402
-from babelmill.training.kernels.mixing_triton import FusedMixing  # noqa: E402
 from babelmill.training.kernels.pytorch_kernels import OneHotAttention  # noqa: E402
-from babelmill.training.kernels.residual_triton import FusedResidual  # noqa: E402
 from babelmill.training.networks import loss as loss_module  # noqa: E402
 from babelmill.training.networks.loss import loss  # noqa: E402
 from babelmill.training.optimization.gradients import FlatGradients  # noqa: E402
@@ -105,7 +103,7 @@ class Attending(nn.Module):
 
     def forward(self, rows: torch.Tensor, *inputs):
         keys, fused = Keys(0, rows.device), self.kind is FusedAttention
-        keys.rows, keys.spans = rows, spans.whole(len(rows), inputs[0].size(1), rows.device)
+        keys.rows, keys.spans = rows, dropout.whole_spans(len(rows), inputs[0].size(1), rows.device)
         self.block.attend = KeyedAttention(1, keys) if fused else self.kind(1, keys)
         return (FusedAttention(self.block) if fused else self.block)(*inputs)
 
@@ -116,7 +114,7 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
     model, keys = GPTBert(shape), Keys(0, torch.device("cpu"))
     keys.rows = torch.zeros(rows, dtype=torch.int32)
     dropout.install(model, keys, KeyedAttention)
-    put_sums(model, FusedMixing if shape.layer_mixing else FusedResidual)
+    put_sums(model)
     for layer in model.transformer.attention_layers:  # keyed dropout would have constants in the graph
         layer.relative_dropout = nn.Dropout(shape.attention_probs_dropout_prob)
     model.classifier.nonlinearity[-2] = nn.Dropout(shape.hidden_dropout_prob)
@@ -139,7 +137,7 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
         parts["embedding, head, loss"] = head(model, normalized, tokens)
     parts["adding the gradients of a pass"] = adding(model)
     parts |= making(shape.vocab_size, rows, length)
-    parts["micro-batch"] += Part.of(lambda: spans.of_mask(allowed))
+    parts["micro-batch"] += Part.of(lambda: dropout.spans_of_mask(allowed))
     return parts | {END: update(model)}
 
 

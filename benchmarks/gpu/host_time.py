@@ -24,10 +24,8 @@ from step import laid_over, make_trainer  # noqa: E402
 
 from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.runtime.processes import Processes  # noqa: E402
-from babelmill.training import cuda_graphs  # noqa: E402
-from babelmill.training.arithmetic import set_gpu_options  # noqa: E402
-from babelmill.training.kernels import kernel_trial  # noqa: E402
-from babelmill.training.kernels.compilation import Graphs  # noqa: E402
+from babelmill.training.kernels import install  # noqa: E402
+from babelmill.training.kernels.compilation import Graphs, set_gpu_options  # noqa: E402
 from babelmill.training.trainer import Trainer  # noqa: E402
 
 COUNTED = "kernels", "triton", "products", "waits", "to_host", "from_host", "recorded", "repeated", "refused"
@@ -36,7 +34,7 @@ STEPS, FIRST = 10, 8  # measured steps, and those before them: in these, passes 
 
 def ours(args: argparse.Namespace) -> Trainer:
     """Return a trainer, which uses all kernels and records passes: their results would be wrong here."""
-    kernel_trial.passed, cuda_graphs.CLOSE = lambda *_: True, float("inf")
+    install.difference = lambda *_: 0.0
     configured = Configuration([("benchmark", {"preset": args.preset})]).model("eng")
     batch = dict(global_batch_tokens=args.tokens, batch_reduction=1.0, max_steps=100_000, precision="bf16")
     train = laid_over(configured.train, sequence_lengths=[args.length], phase_starts=[0.0], **batch)

@@ -11,8 +11,10 @@ from helpers.programs.prepared import run_module
 
 pytestmark = pytest.mark.slow
 
-# A job is a process of this machine, and its number is the number of the process.
+# A job is a process of this machine, and its number is the number of the process. While jobs wait, somebody edits the
+# configuration so that it has mistakes: they read their settings alone.
 SUBMIT = r"""#!/bin/sh
+echo "edited: [" >> config/config.yaml
 for script; do :; done   # the last word
 setsid sh -c 'JOB_ID=$$ exec sh "$0"' "$script" >/dev/null 2>&1 </dev/null &
 echo "$*" > {folder}/$!.asked

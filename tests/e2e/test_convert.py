@@ -24,7 +24,7 @@ def test_the_export_is_in_it_unchanged(built):
     exported = manifest.verify(built / "results/of/eng/export")["files"]
     converted = manifest.verify(built / "converted/eng")["files"]
     assert exported.items() <= converted.items()
-    assert set(converted) - set(exported) == {"README.md", "training_history.json", "training_history.png"}
+    assert set(converted) - set(exported) == {"README.md", "metrics.jsonl", "training_history.png"}
 
 
 def test_front_matter(built, card):

@@ -62,9 +62,9 @@ def test_show_generates_in_as_many_steps_as_asked_for(diffused):
     assert done.returncode == 0 and "bits per byte, upper bound" in done.stdout and "'the quick" in done.stdout
     assert diffused.python(*show, "--steps", "4").stdout == done.stdout, "no randomness at temperature 0"
     refused = diffused.python(*show, "--steps", "0")
-    assert refused.returncode == 1 and refused.stderr == "error: --steps 0: one or more steps are needed\n"
+    assert refused.returncode == 1 and refused.stderr.startswith("error: --steps 0: 1 or more")
     other = diffused.python("-m", "babelmill", "show", "converted/eng", "--prompt", "the", "--steps", "4")
-    assert other.returncode == 1 and "only a model that was trained by masked diffusion" in other.stderr
+    assert other.returncode == 1 and "for a model that was trained by masked diffusion" in other.stderr
 
 
 @pytest.mark.parametrize("remasking", ["low_confidence", "random"])

@@ -107,16 +107,6 @@ def test_a_folder_for_the_mntp_backend(trained):
         )
 
 
-def test_show_warns_of_texts_longer_than_a_gpt_bert_was_made_for(exported, caplog):
-    text = "The black <mask> sat on the mat near the old door."
-    for given, warned in ((text, False), (text + " The old door." * 150, True)):
-        caplog.clear()
-        assert trying.fill_mask(exported / "export", given).count("\n") == 1
-        assert ("tokens: the model was made for 512" in caplog.text) is warned
-    caplog.clear()
-    assert trying.complete(exported / "export", " The old door." * 150, None) and "made for 512" in caplog.text
-
-
 def test_a_hidden_word_of_a_held_out_sentence_is_guessed(exported):
     """A document gives its first sentence of 8 words or more in which words are one token; the word is by a rule."""
     documents = ["Too short. Seven!\n\n" + SENTENCES[0], "Of six words in all only.", SENTENCES[1]]

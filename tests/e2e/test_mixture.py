@@ -7,8 +7,8 @@ import pytest
 
 from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.rows import Packed
 from conftest import SMALL, Workspace
 from helpers.results.fields import undocumented
 from helpers.stages import settings_at

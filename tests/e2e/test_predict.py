@@ -9,6 +9,7 @@ import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -18,9 +19,9 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import Graph
-from babelmill.labels import evaluation, prediction
+from babelmill.labels import evaluation, prediction, predictor
+from babelmill.labels.prediction import held, part_of, write_table
 from babelmill.labels.predictor import Predictor, Wanted
-from babelmill.labels.windows import Windows, held, write_table
 from babelmill.tables import text
 from babelmill.tables.rows import Table
 from conftest import Workspace
@@ -35,7 +36,8 @@ COLUMNS = ["id", "occ1", "lang"]
 def table(path: Path, count: int, different: int = 10**9, seed: int = 1) -> list[list[str]]:
     """A table of so many rows with a few words each, the first of them none; returns the rows."""
     values = random.Random(seed)
-    texts = ["", *(f"word{i % 60 + 16} word{i // 60 % 60 + 16}" for i in range(min(count, different)))]
+    numbers = range(min(count, different))
+    texts = ["", *(f"word{i % 60 + 16} word{i // 60 % 60 + 16} word{i // 3600 + 16}" for i in numbers)]
     rows = [[f"{i:05}", values.choice(texts), values.choice(["word90", "word91", ""])] for i in range(count)]
     rows[0][1] = " "
     with open(path, "w", newline="") as file:
@@ -130,21 +132,24 @@ def test_rows_to_look_at_are_the_least_certain_ones(predicted):
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
-    """Equal texts stand in all windows, so what is remembered has to be what it would have been."""
-    table(tmp_path / "in.csv", 9000, 3000)
+    """A part that is there is not predicted again."""
+    table(tmp_path / "in.csv", 9000)
     undisturbed = predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "--method", "linear")
     words = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
-    assert run_killed(*words, name="000001.csv").returncode == -9
-    first = tmp_path / ".out.csv.partial/000000.csv"
+    assert run_killed(*words, name="000001.npz").returncode == -9
+    first = part_of(tmp_path / ".out.csv.partial", 0)
     assert first.exists() and not (tmp_path / "out.csv").exists()
-    first.write_bytes(first.read_bytes().replace(b"00001,", b"was kept,", 1))
+    with np.load(first) as found:
+        kept = dict(found)
+    kept["chances"][0] = 0.125
+    np.savez(first, **kept)
     output = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
-    whole = (tmp_path / "whole.csv").read_bytes()
-    assert (tmp_path / "out.csv").read_bytes() == whole.replace(
-        b"00001,", b"was kept,", 1
-    ) and "continuing after" in output
+    whole, found = (read(tmp_path / name) for name in ("whole.csv", "out.csv"))
+    differ = [row for row, before in zip(found, whole, strict=True) if row != before]
+    assert {(row["occ1"], row["lang"]) for row in differ} == {(found[1]["occ1"], found[1]["lang"])}
+    assert {row["likeliest_probability_1"] for row in differ} == {"0.125"} and "continuing after 4,096 texts" in output
     asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, output)]
-    assert asked[0] and asked[1] and asked[0][0] == asked[1][0], "no text is asked for again"
+    assert asked[0] and asked[1] and asked[0][0] == asked[1][0]
 
 
 def test_what_was_kept_for_another_table_is_not_taken_up(labeller, tmp_path):
@@ -152,7 +157,7 @@ def test_what_was_kept_for_another_table_is_not_taken_up(labeller, tmp_path):
     kept = tmp_path / ".out.csv.partial"
     kept.mkdir()
     (kept / "identity.json").write_text('{"table": "another"}')
-    (kept / "000000.csv").write_text("nonsense\n")
+    part_of(kept, 0).write_text("nonsense")
     assert "going on" not in predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv")
     assert len(read(tmp_path / "out.csv")) == 10
 
@@ -162,9 +167,9 @@ def test_two_at_once_do_not_mix(labeller, tmp_path):
     kept = tmp_path / ".out.csv.partial"
     asked = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv")
     with held(kept):
-        Windows(kept, {"asked": "something else"}).write([["a row"]])
+        part_of(kept, 0).touch()
         second = run_module(*asked)
-        assert Windows(kept, {"asked": "something else"}).done == 1, "the first one goes on"
+        assert part_of(kept, 0).exists(), "the first one goes on"
     assert second.returncode == 1 and not (tmp_path / "out.csv").exists()
     assert f"error: {kept}: another prediction is writing here: process {os.getpid()} on " in second.stderr
     assert not kept.exists() and run_module(*asked).returncode == 0 and not kept.exists()
@@ -185,8 +190,12 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     refused("not a label model", tmp_path / "model", tmp_path / "in.csv", out)
     refused("is not a model, since it has no config.json", tmp_path, tmp_path / "in.csv", out)
     refused("there are 'id', 'occ1', 'lang'", labeller, tmp_path / "in.csv", out, "--text", "occ2")
+    (tmp_path / "taken.csv").write_text("occ1,lang,code_1\nx,,1\n")
+    refused(
+        "already has a column 'code_1', which the predictions need: rename it", labeller, tmp_path / "taken.csv", out
+    )
     refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
-    refused("written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
+    refused("are written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
     refused("predict.threshold = 2.0: ", labeller, tmp_path / "in.csv", out, "--threshold", 2)
     refused("the decoder itself says", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)
     refused(
@@ -196,15 +205,15 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
 
 def test_no_batch_has_more_beams_than_tokens(labeller, tmp_path, monkeypatch):
     """Else a thousand likeliest codes would take as many times the memory."""
-    monkeypatch.setattr(prediction, "CPU_TOKENS", 12)
+    monkeypatch.setattr(predictor, "CPU_TOKENS", 12)
     (tmp_path / "in.csv").write_text("occ1\n")
     made, rows = Predictor(labeller, torch.device("cpu")), []
-    asked = (Table(tmp_path / "in.csv"), prediction.TextColumns("occ1"), made, Wanted(top=6), Windows(tmp_path, {}))
+    asked = (Table(tmp_path / "in.csv"), prediction.TextColumns("occ1"), made, Wanted(top=6))
     made._model.encoder.register_forward_pre_hook(
         lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
     )
     pairs = [("", f"word{i}") for i in range(20, 25)]
-    assert len(prediction.Prediction(*asked).values(pairs, lambda share: None)) == 5
+    assert len(prediction.Prediction(*asked).values(pairs)["codes"]) == 5
     assert rows == [2, 2, 1], "6 beams of each"
 
 
@@ -216,36 +225,30 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
     with pytest.raises(
         UserError, match="linear: the probability of a code is not a number: the weights of this model are dam"
     ):
-        made.predict([("", "word20")], made.tokens([("", "word20")]), Wanted(method="linear"))
+        list(made.found([("", "word20")], Wanted(method="linear")))
     text = SimpleNamespace(languages=[0], texts=lambda: iter([("", "word20")]))
     with pytest.raises(
         UserError, match="linear: the probability of a code is not a number: the weights of this model are dam"
     ):
-        evaluation.predict(made, text, ["linear"], lambda count: None)
+        evaluation.predict(made, text, "linear", lambda count: None)
 
 
-def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
-    """But for the digests and texts of what is remembered."""
-    monkeypatch.setattr(prediction, "WINDOW", 512)
+def test_memory_grows_with_different_texts_alone(labeller, tmp_path, monkeypatch):
+    """But for four bytes a row."""
     monkeypatch.setattr(text, "BLOCK", 1 << 14)
-    predictor = Predictor(labeller, torch.device("cpu"))
+    made_once = Predictor(labeller, torch.device("cpu"))
     peaks = []
     for count in (2_000, 20_000):
         table(tmp_path / f"{count}.csv", count, 50)
+        rows = Table(tmp_path / f"{count}.csv")
         tracemalloc.start()
-        windows = Windows(tmp_path / f"{count}", {})
-        made = prediction.Prediction(
-            Table(tmp_path / f"{count}.csv"),
-            prediction.TextColumns("occ1"),
-            predictor,
-            Wanted(method="linear"),
-            windows,
-        )
-        assert made.run()["rows"] == count
-        write_table(tmp_path / f"{count}.out.csv", made.columns, windows)
+        made = prediction.Prediction(rows, prediction.TextColumns("occ1"), made_once, Wanted(method="linear"))
+        (tmp_path / f"{count}").mkdir()
+        assert made.run(tmp_path / f"{count}")["rows"] == count
+        write_table(tmp_path / f"{count}.out.csv", made.columns, made.rows())
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 2 * peaks[0] < 10e6
+    assert peaks[1] < 1.2 * peaks[0] + 18_000 * 20
 
 
 def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
@@ -255,7 +258,7 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     shutil.copytree(labeller, tmp_path / "converted/occ", ignore_dangling_symlinks=True)
 
     def configure(**predict) -> Configuration:
-        inputs = {"inputs": {"one": "one.csv", "two": {"file": "two.csv", "context_column": "lang"}}}
+        inputs = {"inputs": {"one": "one.csv", "two": "two.csv"}, "context_column": "lang"}
         train = {"objective": "labels", "sequence_lengths": [128], "phase_starts": [0.0]}
         occ = {"languages": ["eng"], "train": train, "predict": inputs | predict}
         values = {"preset": "tiny", "corpus": {"label_columns": ["code"]}, "predict": {"text_column": "occ1"}}
@@ -293,10 +296,10 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     kept = Path("results/unfinished/predict/occ.two")
     Path("predictions/occ/two.json").unlink()  # as Snakemake does before the job begins
     with held(kept):
-        for rows, done in ((6, "6 of 6 rows"), (10_000, "4,096 of 10,000 rows")):
-            Windows(kept, {"rows": rows}).write([["a row"]])
-            state, note = told()
-            assert state == "stopped" and note.startswith(f"two: {done}; ")
+        prediction.keep_only(kept, {})
+        part_of(kept, 0).touch()
+        state, note = told()
+        assert state == "stopped" and note.startswith("two: 4,096 texts; ")
     configuration = configure(top=3)
     assert sorted(would_run()) == ["one", "two"]
     output = workspace.python("-m", "babelmill", "why", "occ").stdout.splitlines()

@@ -150,7 +150,6 @@ def test_visibility_and_owner(hub, work):
 FAULTS = {
     "account 500": Fault("whoami", status=500),
     "state 500": Fault(f"GET /api/{NAME}$", status=500),
-    "create 409": Fault("repos/create", status=409, body=b'{"error": "another conflicting operation"}'),
     "create 500": Fault("repos/create", status=500),
     "create cut, done": Fault("repos/create", drop="after"),
     "card 502, a page": Fault("validate-yaml", status=502, body=b"<html>Bad gateway</html>"),
@@ -177,7 +176,7 @@ def test_faults_that_pass(hub, work, fault):
     assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES}
     assert len(repository.history) == 1
     assert receipt["commit"] == repository.history[0]["commit"]
-    assert hub.count("repos/create") <= 2 and uploads(hub) <= len(LARGE) + 1
+    assert uploads(hub) <= len(LARGE) + 1
 
 
 def test_a_fault_that_stays(hub, work):
@@ -237,11 +236,6 @@ def test_a_repository_of_another_model_is_left_alone(hub, work):
     assert content(hub, "models/ada/one") == before
 
 
-def test_files_that_the_repository_ignores_are_missed(hub, work):
-    hub.commit(NAME, {".gitattributes": ATTRIBUTES, ".gitignore": b"*.png\n"})
-    assert "training_history.png did not arrive; does a .gitignore there name it?" in work.publish(check=False)
-
-
 def test_a_hub_without_xet(hub, work, monkeypatch):
     """hf_xet is installed, and the client gives up where the Hub has none of it."""
     monkeypatch.delenv("HF_HUB_DISABLE_XET")
@@ -263,14 +257,14 @@ def test_a_token_that_is_not_accepted(hub, work, endpoint, message):
     echo = json.dumps({"error": f"Invalid: {TOKEN}"}).encode()
     hub.faults.append(Fault(endpoint, status=401, body=echo, times=99))
     line = work.publish(check=False)
-    assert line.startswith(f"{hub.url} does not accept the token of HF_TOKEN or `hf auth login` (401 {message})")
+    assert line.startswith("the token of HF_TOKEN or `hf auth login` may not write to ") and f"(401 {message})" in line
     assert hub.count(endpoint) == 1
 
 
 def test_a_token_that_may_only_read(hub, work):
     hub.readers.add(TOKEN)
     line = work.publish(check=False)
-    assert "may not write to the repository ada/babybabellm-gptbert-eng" in line and "write permission" in line
+    assert "may not write to the repository ada/babybabellm-gptbert-eng" in line and "make one that may" in line
     assert hub.count("repos/create") == 1 and NAME not in hub.repositories
 
 

@@ -10,7 +10,7 @@ import yaml
 from babelmill.core import manifest
 from babelmill.core.files import read_json
 from babelmill.runtime.cost import BF16_IS_SLOW, precision_of
-from babelmill.training.arithmetic import fast_in_bf16
+from babelmill.training.kernels.compilation import fast_in_bf16
 from helpers.programs.prepared import START, run_python
 from helpers.training.training_data import Data
 

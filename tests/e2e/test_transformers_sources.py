@@ -31,7 +31,6 @@ MODELS = {
         "languages": ["eng"],
         "train": {"objective": "causal", "lora_rank": 4, "learning_rate": 0.1},
         "model": {"architecture": "transformers", "source": "ada/gpt2"},
-        "export": {"adapter": "also"},
         "run": {"snapshots": [0.0002]},
     },
     "again": {"train": {"objective": "masked", "max_steps": 1, "learning_rate": 1e-12}, "model": {"source": "bert"}},
@@ -99,25 +98,13 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
 
     card = ModelCard.load(workspace.path / "converted/more/README.md", ignore_metadata_errors=False)
     assert card.data.base_model == "ada/gpt2" and f"at commit `{commit}` (licence: mit)" in card.text
-    adapter = read_json(workspace.path / "converted/more/adapter/adapter_config.json")
-    assert (adapter["base_model_name_or_path"], adapter["revision"], adapter["r"]) == ("ada/gpt2", commit, 4)
     done = workspace.python("-m", "babelmill", "plan", "more")
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    alone = workspace.path / "alone"
-    shutil.copytree(workspace.path / "converted/more", alone, ignore=shutil.ignore_patterns("model*.safetensors"))
-    about = manifest.read(alone)  # of a folder that was made so
-    about["files"] = {name: entry for name, entry in about["files"].items() if not name.startswith("model")}
-    manifest.write_sealed(alone / manifest.NAME, about)
-    output = workspace.python("-m", "babelmill", "show", "alone", "--prompt", "the").stderr
-    assert output == ("error: alone holds only adapters; export.adapter: also makes a model that can be tried here\n")
     write_rows(workspace.path, "train.tsv", 384, 1)  # so that it is learnt whatever the processor rounds
     write_rows(workspace.path, "test.tsv", 40, 2)
     tune = ["--task", "mine", "--seed", "1", "--config", f"tasks={json.dumps({'mine': OWN})}"]
     done = workspace.python("-m", "babelmill", "tune", "more", *tune)
     assert done.returncode == 0 and float(re.search(r"accuracy ([\d.]+) ", done.stderr)[1]) > 90, done.stderr
-    done = workspace.python("-m", "babelmill", "tune", "alone", *tune)
-    assert done.returncode == 1 and done.stderr.startswith("error: alone holds only adapters"), done.stderr
-    assert f'from_pretrained("ada/gpt2", revision="{commit}")' in card.text
     assert "A `gpt2` language model of English" in card.text and "add_bos_token" not in card.text
     assert "The tokenizer of `ada/gpt2`, with 291 entries; decoding its tokens restores every text exactly" in card.text
     card = (workspace.path / "converted/bert/README.md").read_text()
@@ -139,7 +126,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     kept = run / "snapshots/chck_0.0002M.safetensors"
     assert set(load_file(kept)) == names, "a snapshot holds adapters alone, too, and is exported with them"
     snapshot = workspace.path / "converted/more/snapshots/chck_0.0002M"
-    assert {"model.safetensors", "adapter/adapter_config.json", "README.md"} <= set(manifest.verify(snapshot)["files"])
+    assert {"model.safetensors", "README.md"} <= set(manifest.verify(snapshot)["files"])
     before = sha256(trained)
     (run / "step-00000008.json").unlink()
     shutil.rmtree(trained.parent)

@@ -2,6 +2,7 @@
 
 import copy
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
     assert rows.would_run() == {("task", "mine_eng"), ("tune", "mine_eng"), ("convert", "eng")}
     rows.snakemake("converted/eng")
     folder = rows.path / "results/of/eng/tune/mine.1"
-    assert manifest.read(folder)["figures"]["summary"] == "accuracy: eng 100.0"
+    assert manifest.read(folder)["figures"]["summary"] == "accuracy: eng 100.0 (most frequent class 42.5); 90 steps"
     shown = manifest.read(rows.path / "results/of/eng/task/mine.eng")["figures"]["summary"]
     assert shown == "96 rows to learn from, 40 to test, 2 classes"
     scores, predictions = read_json(folder / "scores.json"), pq.read_table(folder / "predictions.parquet")
@@ -73,7 +74,7 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
     assert (
         "## Fine-tuning" in card
         and "| mine | English | sound" in card
-        and "100.0 (91.2 to 100.0), 1 seed, n = 40" in card
+        and "100.0 (91.2 to 100.0), most frequent class 42.5, 1 seed of 90 steps, n = 40" in card
     )
     assert "fine-tuned, sound protocol, 1 seed" in card, "the model-index"
     assert eng["test_rows_in_train"] > 0 and f"| {eng['test_rows_in_train']} of 40 test rows also trained on |" in card
@@ -100,7 +101,7 @@ def test_random_labels_and_a_model_that_gives_one_answer(rows):
 
 
 def test_killed_and_continued(rows):
-    """SIGTERM during the training: Snakemake's next run goes on after the last step, to the same predictions."""
+    """Killed during the training: the same command goes on after the last epoch, to the same predictions."""
     rows.configure(configured("mine", task_seeds=[1]))
     rows.snakemake("converted/eng", "--until", "tune")
     whole = (rows.path / "results/of/eng/tune/mine.1/predictions.parquet").read_bytes()
@@ -108,12 +109,11 @@ def test_killed_and_continued(rows):
     process = subprocess.Popen([sys.executable, *command], cwd=rows.path, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if "epoch 2:" in line:
-            process.send_signal(signal.SIGTERM)
+            process.kill()
             break
-    rest = process.stderr.read()
-    assert process.wait() == 75 and "received SIGTERM: left after step" in rest
+    assert process.wait() == -signal.SIGKILL
     done = rows.python(*command)
-    assert done.returncode == 0 and "going on after step" in done.stderr
+    assert done.returncode == 0 and re.search(r"going on after epoch \d+ of 30", done.stderr)
     assert (rows.path / "results/tune/again/predictions.parquet").read_bytes() == whole
 
 
@@ -129,13 +129,7 @@ def test_bad_tasks_are_one_line(rows):
     other = "evaluation.tasks = mine: a task with rows of eng is expected"
     refused(configured("mine", own={"language": "deu"}), other)
     refused(configured("mine", own={"text": "{sentences}"}), "train.tsv: no column 'sentences'")
-    refused(
-        configured("mine", own={"text": "sentence"}), "tasks.mine.text = 'sentence'", "templates with columns in braces"
-    )
     refused(configured("mine", own={"protocol": "loud"}), "protocol = 'loud'", "did you mean sound?")
-    refused(
-        configured("mine", own={"tuning": {"pooling": "last", "head": "challenge"}}), "last with padding on the left"
-    )
     refused(configured("mine", own={"tuning": {"seeds": [1, 1]}}), "tuning: seeds = [1, 1]: 1 appears 2 times")
     everywhere = configured(own={"language": "deu"})
     everywhere["evaluation"] = everywhere["evaluation"] | {"tasks": ["mine"]}
@@ -146,14 +140,10 @@ def test_bad_tasks_are_one_line(rows):
         said.count("note: eng: not fine-tuned for mine (evaluation.tasks), since they have no rows in its languages.")
         == 1
     )
-    (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\tplant\n")
-    refused(configured("mine"), "the test rows have labels that no training row has: plant")
-    (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\t\n")
-    refused(configured("mine"), "test.tsv: line 2: the label ('class') is empty")
-    (rows.path / "test.tsv").write_text("sentence\tclass\n")
-    refused(configured("mine"), "test.tsv: tasks.mine: these files have no row")
-    (rows.path / "test.tsv").write_text((rows.path / "train.tsv").read_text())
-    refused(configured("mine"), "all 96 test rows are training rows, too")
+    (rows.path / "test.tsv").write_text(
+        (rows.path / "train.tsv").read_text().upper().replace("SENTENCE\tCLASS", "sentence\tclass")
+    )
+    refused(configured("mine"), "the test rows have labels that no training row has: ANIMAL, PERSON")
     rows.configure(configured("mine", own={"language": "deu"}, task_seeds=[1]))
     done = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mine", "--language", "eng")
     assert done.returncode == 1 and done.stderr.strip() == "error: the task mine has no rows of eng; known are deu"

@@ -29,17 +29,17 @@ from babelmill.runtime.processes import Processes
 from babelmill.stages import CorpusStage, ShardsStage, Stage, TokenizerStage, TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
-from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.batches import TokenStream
 from babelmill.training.kernels.dropout import Keys, keep
 from babelmill.training.kernels.install import install
-from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.networks.gpt_bert import GPTBertNetwork, NorBERT4Network
 from babelmill.training.networks.loss import loss as loss_of
-from babelmill.training.networks.norbert4 import NorBERT4Network
 from babelmill.training.networks.source_weights import new_norbert4
-from babelmill.training.optimization.optim import MovingAverage, clip, make_optimizer
-from babelmill.training.plan.layouts import Packed
+from babelmill.training.optimization.gradients import clip
+from babelmill.training.optimization.optim import MovingAverage, make_optimizer
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan, every_row
+from babelmill.training.plan.rows import Packed
 from babelmill.training.trainer import Trainer
 from helpers.training.training_data import VOCABULARY, defaults, write_documents
 

@@ -12,7 +12,7 @@ from triton.compiler import ASTSource
 
 from babelmill.training.kernels import attention_block_triton as block
 from babelmill.training.kernels import attention_triton as attention
-from babelmill.training.kernels import geglu_triton, mixing_triton, residual_triton
+from babelmill.training.kernels import geglu_triton, mixing_triton
 from babelmill.training.kernels.shared_triton import WARPS, sizes
 
 # GPUs, and how many bytes of a multiprocessor a block may take: A100, H100, MI250X, MI300X.
@@ -20,7 +20,7 @@ SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10, "gfx90a": 64 << 10, "gfx942": 
 # Types of arguments, by their names. Other names in capitals are tensors in bf16, others in small letters integers.
 FLOATS = ("scale", "factor", "eps")
 LENGTHS = ("T", "H", "N")
-TENSORS = dict.fromkeys(("LSE", "DELTA", "SUMS", "PARTS", "WEIGHTS", "SCALE", "STREAM"), "*fp32")
+TENSORS = dict.fromkeys(("LSE", "DELTA", "SUMS", "PARTS", "WEIGHTS", "SCALE"), "*fp32")
 TENSORS |= dict.fromkeys(("LUT", "SPANS", "KEYS", "PLACE"), "*i32")
 
 # Each kernel with its constants, for heads of 64 numbers, a width of 768 and feed-forward blocks of 2,560; builds for all
@@ -33,7 +33,6 @@ GATE_FORWARD, GATE_BACKWARD = GATE | sizes(768), GATE | sizes(768, block.NUMBERS
 GEGLU_FORWARD, GEGLU_BACKWARD = (geglu_triton.sizes(2560, numbers) for numbers in geglu_triton.NUMBERS)
 BEGIN = {"S": 8, "B": mixing_triton.BLOCK, "num_warps": mixing_triton.WARPS}
 UNUSED, USED = ({"EVEN": True, "GOES_ON": used, "DROPS": used} | sizes(768) for used in (False, True))
-ADDS = {"EVEN": True, "BEGINS": False, "DROPS": True} | sizes(768)
 BUILDS = [
     (attention._forward, ATTENTION, ("sm_80", "sm_90", "gfx90a")),
     (attention._gradient_of_scores, ATTENTION, ("sm_80", "sm_90", "gfx90a")),
@@ -52,8 +51,6 @@ SUMS = [
     (mixing_triton._mix_forward, UNUSED, ("sm_90",)),
     (mixing_triton._mix_backward, USED, ("sm_80", "sm_90", "gfx90a")),
     (mixing_triton._begin_sums, BEGIN, ("sm_80", "sm_90", "gfx90a")),
-    (residual_triton._add_forward, ADDS, ("sm_90",)),
-    (residual_triton._add_backward, ADDS, ("sm_90",)),
 ]
 
 

@@ -1,8 +1,8 @@
 """Compare our Triton kernels with the formula, in Triton's interpreter, which checks all memory that they use.
 
-    TRITON_INTERPRET=1 python tests/scripts/kernel_checks.py attention|feed_forward|sums|edges|mixed_step|added_step SIZE ...
+    TRITON_INTERPRET=1 python tests/scripts/kernel_checks.py attention|feed_forward|sums|edges|trial|mixed_step|rounded_step|added_step SIZE ...
 
-A size is a number of tokens per row (attention, steps), of hidden states (sums, edges), or a width (feed_forward).
+A size is a number of tokens per row (attention, trial, steps), of hidden states (sums, edges), or a width (feed_forward).
 TRITON_INTERPRET is read at the import.
 """
 
@@ -15,26 +15,25 @@ import torch
 
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.model.mixing import LayerMixing
-from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.batches import MicroBatch
 from babelmill.training.kernels import (
     attention_block_triton,
     attention_triton,
     dropout,
     geglu_triton,
-    kernel_trial,
     mixing_triton,
-    residual_triton,
-    spans,
+)
+from babelmill.training.kernels import (
+    install as install_module,
 )
 from babelmill.training.kernels.attention_block_triton import FusedAttention
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
-from babelmill.training.kernels.install import install, install_triton
-from babelmill.training.kernels.kernel_trial import CLOSE, of_attention, of_geglu, of_sums
+from babelmill.training.kernels.install import difference, install, put_kernels
 from babelmill.training.kernels.mixing_triton import FusedMixing
-from babelmill.training.kernels.residual_triton import FusedResidual
 from babelmill.training.networks import gpt_bert
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from helpers.kernels.formulas import CLOSE, of_attention, of_geglu, of_sums
 from helpers.kernels.interpreter import guard
 from helpers.training.tiny_trainer import trainer_maker
 
@@ -46,7 +45,6 @@ guard(attention_triton, "_forward", "_gradient_of_scores", "_gradients_of_states
 guard(attention_block_triton, "_gate_forward", "_gate_backward")
 guard(geglu_triton, "_geglu_forward", "_geglu_backward")
 guard(mixing_triton, "_mix_forward", "_mix_backward", "_begin_sums")
-guard(residual_triton, "_add_forward", "_add_backward")
 
 
 def check_attention(length: int) -> None:
@@ -77,6 +75,21 @@ def check_sums(rows: int) -> None:
             print(f"S {rows}, {'mixed' if mixes else 'added'}, {kind}: {found:.1e}", flush=True)
             assert found < most
         assert found > 1e-4  # bf16 was used
+
+
+def check_trial(length: int) -> None:
+    """Run the trial before training, for models with and without layer mixing; wrong kernels do not pass it."""
+    found = {}
+    for mixes in (True, False):
+        shape = GPTBertShape(1, 48, 64, 3, 1, layer_mixing=mixes)
+        found[mixes] = difference(CPU, shape, length, attends=True)
+        print(f"a trial of {length} tokens, {'mixed' if mixes else 'added'}: {found[mixes]:.1e}", flush=True)
+    assert min(found.values()) > 1e-3 and max(found.values()) < install_module.CLOSE / 2
+    right = mixing_triton.of_changes
+    for last in (0.7, math.nan):  # the weight of the last change, of which a share is lost
+        mixing_triton.of_changes = lambda matrix, last=last: right(matrix) * torch.linspace(1, last, len(matrix))
+        assert not difference(CPU, GPTBertShape(1, 48, 64, 3, 1), length, attends=True) < install_module.CLOSE
+    mixing_triton.of_changes = right
 
 
 def check_edges(rows: int) -> None:
@@ -114,8 +127,8 @@ def check_the_identity() -> None:
     changes = [large[0], small[0], large[1], small[1], -(large[0] + large[1]).bfloat16()]
     none = [dropout.RowDropout(0.0, 1, keys, "rows")] * 5
     wanted = torch.nn.functional.layer_norm(sum(change.double() for change in changes), (20,))
-    for module in (FusedMixing(none, 1e-5, mixing), FusedResidual(none, 1e-5)):
-        x, add = module.start(changes[0].float())
+    for weights in (mixing, None):
+        x, add = FusedMixing(none, 1e-5, weights).start(changes[0].float())
         for change in changes[1:]:
             x = add(x, change)
         assert (x - wanted).abs().max() < 0.02
@@ -138,26 +151,30 @@ class AsOnAGPU(GPTBertNetwork):
         return result
 
 
-def compare_steps(length: int, adds: type, kind: torch.dtype, most: float, **values: bool) -> None:
+def compare_steps(length: int, kind: torch.dtype, most: float, **values: bool) -> None:
     """Compare a step of training with dropout, as on a GPU, with a CPU's: its gradients, and its sums in evaluation too.
 
     Its passes have 3 and 2 rows, of so many tokens; most have several documents.
     """
-    spans.TILE = attention_triton.TILE = attention_triton.OTHERS = 16  # so that short rows have several tiles
-    kernel_trial.passed = lambda *_: True  # trials are checked above
-    gpt_bert.install = lambda *given: (
-        install(*given) | (install_triton(given[0], given[2], "bf16") if given[5] else set())
-    )
+    dropout.TILE = attention_triton.TILE = attention_triton.OTHERS = 16  # so that short rows have several tiles
+
+    def install_as_on_a_gpu(*given) -> bool:
+        install(*given)
+        if compiled := given[5]:
+            put_kernels(given[0], attends=True)
+        return compiled
+
+    gpt_bert.install = install_as_on_a_gpu
     sizes = {"global_batch_tokens": 5 * length, "micro_batch_tokens": 3 * length, "dropout": 0.1, "width": 32}
     sizes |= {"sequence_lengths": [length], "phase_starts": [0.0]}
-    FusedMixing.kind = FusedResidual.kind = kind
+    FusedMixing.kind = kind
     with tempfile.TemporaryDirectory() as folder:
         make = trainer_maker(Path(folder))
         plain = make(**sizes, **values)
         precision = "bf16" if kind == torch.bfloat16 else "fp32"
         fused = make(network=AsOnAGPU, graphs=Graphs("aot_eager"), precision=precision, **sizes, **values)
     kinds = [type(module) for module in fused.model.modules()]
-    assert (kinds.count(FusedAttention), kinds.count(NormalizedGEGLU), kinds.count(adds)) == (2, 2, 1)
+    assert (kinds.count(FusedAttention), kinds.count(NormalizedGEGLU), kinds.count(FusedMixing)) == (2, 2, 1)
     assert [n for n, _ in fused.model.named_parameters()] == [n for n, _ in plain.model.named_parameters()]
     found = []
     for trainer in (plain, fused):
@@ -173,24 +190,24 @@ def compare_steps(length: int, adds: type, kind: torch.dtype, most: float, **val
     assert seen.shape[2] == length // 16 and len(seen.unique()) > 2, "some tiles see a part of the row"
     (wanted_sums, wanted_evaluated, wanted), (sums, evaluated, gradient) = found
     difference = ((gradient - wanted).norm() / wanted.norm()).item()
-    print(f"the gradient of a step, {adds.__name__}, {kind}: {difference:.1e}", flush=True)
+    print(f"the gradient of a step, {kind}: {difference:.1e}", flush=True)
     assert difference < most
     torch.testing.assert_close((sums, evaluated), (wanted_sums, wanted_evaluated), rtol=most, atol=most)
 
 
 def check_mixed_step(length: int) -> None:
     """Compare steps of a network that mixes its layers."""
-    compare_steps(length, FusedMixing, torch.float32, 1e-5)  # nothing is rounded
+    compare_steps(length, torch.float32, 1e-5)  # nothing is rounded
 
 
 def check_rounded_step(length: int) -> None:
     """Compare steps of such a network that computes in bf16, and computes layers again."""
-    compare_steps(length, FusedMixing, torch.bfloat16, 0.05, activation_checkpointing=True)
+    compare_steps(length, torch.bfloat16, 0.05, activation_checkpointing=True)
 
 
 def check_added_step(length: int) -> None:
     """Compare a step of a network that adds its layers."""
-    compare_steps(length, FusedResidual, torch.float32, 1e-5, mixes=False, activation_checkpointing=True)
+    compare_steps(length, torch.float32, 1e-5, mixes=False, activation_checkpointing=True)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,8 @@
     python -m babelmill.base_model results/settings/base_model/gpt2-6f0c2ab913.json --threads 2
 
 The model comes from a repository on the Hugging Face Hub, at one commit, as a dataset does (see `download`), or from a
-local folder. None of its code is run: the weights are read only as tensors and written, one at a time, to one
-`model.safetensors`, next to `config.json` and the tokenizer's files. GPT-BERT and NorBERT4 models, ours and published
-ones, get our tensor names and the configuration that our training writes. LLaDA becomes EuroBERT. Other transformers
-models stay as they are.
+local folder. None of its code is run: the weights are read only as tensors (`foreign_model.py`) and written to one
+`model.safetensors`, next to `config.json` and the tokenizer's files.
 
 This stage needs a network, which compute nodes often lack.
 """
@@ -14,7 +12,6 @@ This stage needs a network, which compute nodes often lack.
 import logging
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +30,15 @@ from babelmill.hub.sources import MODEL
 from babelmill.labels import occcanine
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.release.elsewhere.foreign_model import (
+    OURS,
     ForeignKind,
-    ForeignModel,
-    ForeignWeights,
     kind_of,
     open_weights,
     read_model,
     require_config,
     weight_files,
 )
-from babelmill.release.elsewhere.published_checkpoint import adapted_tokenizer
+from babelmill.release.elsewhere.published_models import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.stages import BaseModelStage
 from babelmill.tokens import characters
@@ -60,44 +56,18 @@ def check_architecture(settings: BaseModelStage, kind: ForeignKind, config: dict
             f"{where} is a {config['model_type']} model of transformers: set model.architecture: transformers next to"
             " model.source"
         )
-    of_norbert4 = kind in ("norbert4", "published_norbert4")
-    if of_norbert4 and settings.architecture != "norbert4":
+    if kind == "norbert4" and settings.architecture != "norbert4":
         raise UserError(f"{where} is a NorBERT4 model: set model.architecture: norbert4 next to model.source")
-    if not (of_transformers or of_norbert4) and (settings.auto_class or settings.architecture != "gpt_bert"):
+    if kind == "gpt_bert" and (settings.auto_class or settings.architecture != "gpt_bert"):
         raise UserError(f"{where} is a GPT-BERT model: remove model.architecture next to model.source")
 
 
-def under_its_names(
-    model: ForeignModel, weights: ForeignWeights, auto_class: str, asked: dict[str, Any], where: str
-) -> ForeignModel:
-    """Return a transformers model whose tensors have the names that its class uses.
-
-    A UserError says that weights are missing, or that the shape differs from what the configuration says (`asked`).
-    """
-    from babelmill.release.elsewhere.transformers_names import (  # imports transformers, for seconds
-        encoder_names_of,
-        names_of,
-    )
-    from babelmill.training.networks.transformers_models import CLASSIFIER, on_meta, read_config, shape_of
-
-    config = read_config(model.config, auto_class, where)
-    theirs = ForeignWeights(
-        {ours: weights.shapes[name] for ours, name in model.names.items()}, lambda name: weights.load(model.names[name])
-    )
-    made = on_meta(config, auto_class)
-    check_shape(asked, shape_of(made), where)
-    names = (encoder_names_of if auto_class == CLASSIFIER else names_of)(made, theirs, where)
-    return replace(model, names={ours: model.names[name] for ours, name in names.items()})
-
-
-def write_tokenizer(folder: Path, paths: dict[str, Path], kind: ForeignKind, rows: int, where: str) -> list[str]:
-    """Write the tokenizer's files and return their names.
+def write_tokenizer(folder: Path, paths: dict[str, Path], adapt: bool, rows: int, where: str) -> list[str]:
+    """Write the tokenizer's files and return their names. `adapt`: see `adapted_tokenizer`.
 
     A UserError says that the tokenizer has more entries than the embedding has `rows`.
     """
-    adapted = kind == "published"
-    if kind == "published_norbert4" and "tokenizer.json" in paths:
-        adapted = has_our_tokens(load_tokenizer(paths["tokenizer.json"]))
+    adapted = adapt and "tokenizer.json" in paths and has_our_tokens(load_tokenizer(paths["tokenizer.json"]))
     for name, path in paths.items():
         if adapted and name == "tokenizer.json":
             adapted_tokenizer(path).save(str(folder / name))
@@ -139,17 +109,17 @@ def run(job: Job[BaseModelStage]) -> None:
     kind = kind_of(config, where)
     check_architecture(settings, kind, config, where)
     chosen = weight_files(files.names, files.json, where)
-    weights, heads, codes = open_weights(files.get(chosen), where), {}, None
+    weights = open_weights(files.get(chosen), where)
+    heads: dict[str, torch.Tensor] = {}
+    codes = None
     of_labels = settings.auto_class == OBJECTIVES["labels"].auto_class
     if of_labels and occcanine.is_of(weights):
         heads, codes = occcanine.heads_of(weights, where)
         weights = occcanine.encoder_of(weights)
-    model = read_model(kind, config, weights, where)
-    if settings.auto_class:
-        model = under_its_names(model, weights, settings.auto_class, settings.shape, where)
-    else:
-        check_shape(settings.shape, model.config, where)
-    shapes = {ours: weights.shapes[theirs] for ours, theirs in sorted(model.names.items())} | heads
+    model = read_model(kind, config, weights, settings.auto_class, where)
+    check_shape(settings.shape, model.shape, where)
+    shapes = dict(sorted(model.weights.shapes.items())) | heads
+    content = local_sources.hashes(model_files(local)) if local else {}
     figures = files.figures | {
         "architecture": model.architecture,
         "license": licence_of(files.path("README.md")),
@@ -158,22 +128,19 @@ def run(job: Job[BaseModelStage]) -> None:
     origin = f"{figures['repository']} at {figures['commit'][:8]}" if "commit" in figures else figures["folder"]
     figures["summary"] = f"{origin}, {short(figures['parameters'])} parameters"
     log.info("%s, %s", figures["summary"], model.architecture)
-    if kind == "llada":
-        figures["renamed"] = "EuroBERT"
 
     def load(name: str) -> torch.Tensor:
-        tensor = heads[name] if name in heads else weights.load(model.names[name])
-        if not all_numbers(tensor):
-            named = model.names.get(name, name)
-            raise UserError(f"{where}: {named} holds values that are not numbers (NaN or infinite); use other weights")
+        tensor = heads[name] if name in heads else model.weights.load(name)
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise UserError(f"{where}: {name} holds values that are not numbers (NaN or infinite); use other weights")
         return tensor
 
     with atomic_folder(job.out) as folder:
         write_tensors(folder / "model.safetensors", shapes, {"format": "pt"}, load)
         write_json(folder / "config.json", model.config)
         rows = model.config.get("vocab_size", sys.maxsize)
-        tokenizer = files.some(*FILES)
-        names = write_tokenizer(folder, tokenizer, kind, rows, where)
+        tokenizer, adapt = files.some(*FILES), not settings.auto_class and config.get("model_type") not in OURS
+        names = write_tokenizer(folder, tokenizer, adapt, rows, where)
         if "tokenizer.json" not in names and model.config.get("model_type") == characters.KIND:
             characters.write_file(folder / "tokenizer.json")
             names.append("tokenizer.json")
@@ -182,26 +149,10 @@ def run(job: Job[BaseModelStage]) -> None:
             names.append(CODES_OF_SOURCE)
         settings_of = tokenizer.get("tokenizer_config.json")
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
-        figures["sources"] = hashed(local) if local else []
+        figures["sources"] = [{"path": path, "sha256": digest} for path, digest in content.items()]
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
     if not local:
         revisions.record(MODEL.repo_type, **files.figures)
-
-
-def all_numbers(tensor: torch.Tensor) -> bool:
-    """Return whether all values of a tensor are finite. (A part at a time: the library needs memory for a copy.)"""
-    if not tensor.is_floating_point():
-        return True
-    parts = tensor.reshape(-1).split(1 << 20)
-    if tensor.element_size() == 1:  # the library cannot tell of numbers of 8 bits
-        parts = (part.float() for part in parts)
-    return all(bool(part.isfinite().all()) for part in parts)
-
-
-def hashed(local: str) -> list[dict[str, str]]:
-    """Return the path and sha256 of each file of a local model."""
-    content = local_sources.hashes(model_files(local))
-    return [{"path": path, "sha256": digest} for path, digest in content.items()]
 
 
 if __name__ == "__main__":

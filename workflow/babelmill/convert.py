@@ -6,7 +6,6 @@ The card says only what a stage has measured or the user has declared. The folde
 to its final place and then renamed. Its manifest lists every file.
 """
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,8 @@ from babelmill.evaluation.overlaps import overlap_of
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.labels.card import LabelsCard, completed
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card, without_path
-from babelmill.release.card.training_history import read_record
 from babelmill.stages import ConvertStage, CorpusStage, ExportStage, TokenizerStage
 from babelmill.tokens import prefix_space
-
-# The files of weights. With `export.adapter: only`, the folder has none of them.
-MERGED = re.compile(r"model(\.\w+)?\.safetensors(\.index\.\w+\.json)?")
 
 
 def convert(job: Job[ConvertStage]) -> None:
@@ -79,7 +74,6 @@ def convert(job: Job[ConvertStage]) -> None:
         model_type=config["model_type"] if without_code else None,
         mask=token_of(export_folder, "mask_token"),
         padless=without_code and None in (config.get("pad_token_id"), token_of(export_folder, "pad_token")),
-        adapter=exported.adapter,
         published_tokenizer="roles" in export["figures"],
         prefix_space=prefix_space.is_put_in(export_folder / "tokenizer.json"),
         begun_with=begun_with,
@@ -95,12 +89,11 @@ def convert(job: Job[ConvertStage]) -> None:
         corpora=corpora,
         tokenizer_source=source and without_path(source),
         figures=model["figures"],
-        record=read_record(train / "metrics.jsonl"),
+        metrics_file=train / "metrics.jsonl",
     )
     card = LabelsCard(labels=config["labels"], **facts) if "labels" in config else ModelCard(**facts)
-    kept = [name for name in export["files"] if exported.adapter != "only" or not MERGED.fullmatch(name)]
     with atomic_folder(job.out) as folder:
-        files = [name for name in kept if not name.startswith(f"{FOLDER}/")]
+        files = [name for name in export["files"] if not name.startswith(f"{FOLDER}/")]
         for name in files:
             copy_file(export_folder / name, folder / name)
         if "labels" in config:
@@ -112,22 +105,21 @@ def convert(job: Job[ConvertStage]) -> None:
         known["summary"] = f"{short(model['figures']['parameters'])} parameters, {scored_as}: {job.out.as_posix()}"
         known |= {"tuned": tuned} if tuned else {}
         known |= {"precision": precision} if precision else {}
-        if snapshots := convert_snapshots(export_folder, folder, exported.adapter == "only", settings):
+        if snapshots := convert_snapshots(export_folder, folder, settings):
             known["snapshots"] = snapshots
         manifest.write(folder, settings, files, upstream, known)
 
 
-def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings: ConvertStage) -> dict[str, str]:
+def convert_snapshots(export: Path, folder: Path, settings: ConvertStage) -> dict[str, str]:
     """Put the exported snapshots into the converted folder, each with a card; return {name: sha256 of its manifest}.
 
-    Files are hard links if possible. `adapters_only`: whether the files of merged weights are left out.
+    Files are hard links if possible.
     """
     found = {}
     for name in names(export):
         source, target = export / FOLDER / name, folder / FOLDER / name
         made = manifest.verify(source, within=export)
-        files = [file for file in made["files"] if not (adapters_only and MERGED.fullmatch(file))]
-        figures = made["figures"]
+        files, figures = list(made["files"]), made["figures"]
         for file in files:
             (target / file).parent.mkdir(parents=True, exist_ok=True)
             link_or_copy(source / file, target / file)

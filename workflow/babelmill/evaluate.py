@@ -66,7 +66,7 @@ from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.arithmetic import scoring_device
+from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
 if TYPE_CHECKING:
@@ -214,10 +214,13 @@ def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
     cut = 0
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
-        progress = ScoringProgress(variant, len(text.languages), unit="texts")
+        progress = ScoringProgress(variant, len(text.languages) * len(methods), unit="texts")
         try:
             with contextlib.closing(progress.bar):
-                predicted[variant], cut = predict(Predictor(folder, scoring_device(), named), text, methods, progress)
+                predictor = Predictor(folder, scoring_device(), named)
+                found = {method: predict(predictor, text, method, progress) for method in methods}
+            predicted[variant] = {method: each for method, (each, _) in found.items()}
+            cut = found[methods[0]][1]
         except UserError as error:
             raise UserError(f"{folder} ({variant}): {error}") from None
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}

@@ -160,7 +160,7 @@ class Graph:
         """Return whether a result is a model's own, not one of a model that it continues."""
         return self._jobs.get((result.stage.stage, model, result.part)) is result
 
-    def named(self, stage: str, name: str) -> Result:
+    def find(self, stage: str, name: str) -> Result:
         """Return the result of a name: one that the configuration asks for, or else what its settings file says."""
         kind = STAGES[stage]
         if (path := kind.path_of(name)) not in self._paths:
@@ -176,7 +176,7 @@ class Graph:
             stage = next((each for each in STAGES.values() if path.parent == each.path_of("x").parent), None)
             if stage is None:
                 raise UserError(f"{path}: not the path of a result")
-            return self.named(stage.stage, path.stem if path.suffix == ".json" else path.name)
+            return self.find(stage.stage, path.stem if path.suffix == ".json" else path.name)
         return self._paths[path]
 
     def of_model(self, model: str, stage: str = "convert") -> list[Result]:
@@ -238,22 +238,21 @@ class Graph:
             name=model,
             run=resolved.run,
             gpus=resolved.resources.gpus,
-            bytes_per_word=inputs.bytes_per_word(self.configuration, model),
+            bytes_per_word=inputs.bytes_per_word(resolved),
         )
 
     def begin(self, model: str) -> None:
         """Keep what a model asks for now, for `babelmill why`, and renew the links to what it uses."""
         results = self.of_model(model)
         write_if_changed(ASKED / f"{model}.json", {each.title_for(model): each.asked for each in results})
-        results = [each for each in results if each.title_for(model) == each.title]
-        counts = Counter(each.stage.stage for each in results)
+        own = [each for each in results if each.title_for(model) == each.title and each.stage.named is None]
+        counts = Counter(each.stage.stage for each in own)
         wanted = {
             LINKS
             / model
             / each.stage.stage
             / (each.part if each.stage.several or counts[each.stage.stage] > 1 else ""): each
-            for each in results
-            if each.stage.named is None
+            for each in own
         }
         for path in sorted((LINKS / model).glob("**/*"), reverse=True):
             if path.is_symlink() and path not in wanted:

@@ -16,15 +16,24 @@ import torch
 
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256
+from babelmill.core.formats import DELIMITERS
 from babelmill.core.stage_entry import Job
-from babelmill.labels.prediction import Prediction, TextColumns, check_threshold, in_words, write_review
+from babelmill.labels.prediction import (
+    Prediction,
+    TextColumns,
+    check_threshold,
+    held,
+    in_words,
+    keep_only,
+    write_review,
+    write_table,
+)
 from babelmill.labels.predictor import Predictor, Wanted, identity_of, labels_of
-from babelmill.labels.windows import Windows, check_name, held, write_table
 from babelmill.runtime import gpu_claims
 from babelmill.stages import PredictStage
 from babelmill.tables.rows import Table
 from babelmill.tables.text import Form
-from babelmill.training.arithmetic import scoring_device
+from babelmill.training.kernels.compilation import scoring_device
 
 log = logging.getLogger("babelmill.predict")
 READ = ("delimiter", "encoding", "quoting")  # the keys of `predict` that say how a table is read
@@ -42,24 +51,24 @@ def predict(
 ) -> dict[str, Any]:
     """Write the predictions of a table to `out`, .csv or .tsv, which appears at the end. Return the figures.
 
-    `partial` is the folder of the rows done so far, which this process has locked: a call with the same `identity`,
+    `partial` is the folder of the texts done so far, which this process has locked: a call with the same `identity`,
     which identifies the table's content and how it is read, continues from there. (This function adds the model and the
     version of the stage.) `review`: how many rows a person should check first, and the file to write them to.
     """
     for path in [out, *([review[1]] if review else [])]:
-        check_name(path)
+        if path.suffix not in DELIMITERS:
+            raise UserError(f"{path}: predictions are written only as .csv or .tsv; change the name of the file")
     device = scoring_device()
     identity = identity | wanted._asdict() | {"columns": [asked.text, asked.context, asked.one_context]}
     identity["rows"] = table.rows
     identity |= {"model": identity_of(folder), "version": PredictStage.version}
     check_threshold(folder, labels_of(folder), wanted)
-    predictor = Predictor(folder, device)
-    windows = Windows(partial, identity)
-    prediction = Prediction(table, asked, predictor, wanted, windows)
-    figures = prediction.run()
-    write_table(out, prediction.columns, windows)
+    prediction = Prediction(table, asked, Predictor(folder, device), wanted)
+    keep_only(partial, identity)
+    figures = prediction.run(partial)
+    write_table(out, prediction.columns, prediction.rows())
     if review:
-        write_review(review[1], review[0], prediction.columns, windows)
+        write_review(review[1], review[0], prediction.columns, prediction.rows())
     figures["summary"] = in_words(out, figures)
     log.info("%s", figures["summary"])
     return figures

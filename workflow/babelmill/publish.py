@@ -26,7 +26,7 @@ from huggingface_hub.utils import httpx
 from babelmill import __version__
 from babelmill.config.snapshots import FOLDER
 from babelmill.core import manifest, stage_entry
-from babelmill.core.escape import line, some
+from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_object, sha256
 from babelmill.core.stage_entry import Job
 from babelmill.hub.client import cause, explained, may_pass, one_line, patiently
@@ -37,7 +37,6 @@ log = logging.getLogger("babelmill.publish")
 
 MAIN = "main"
 SUBMISSION = "submission.json"  # what a model's submission to a challenge holds, without predictions
-TOKEN = "the token of HF_TOKEN or `hf auth login`"
 
 
 def explanation(repository: str, error: BaseException) -> str | None:
@@ -45,20 +44,16 @@ def explanation(repository: str, error: BaseException) -> str | None:
     where = f"the repository {repository} on {constants.ENDPOINT}"
     error = cause(error)
     match error:
-        case errors.HFValidationError():
-            return f"{repository!r} is not a name of a repository: {one_line(error)}; correct publish.repo_template"
-        case errors.HfHubHTTPError() if error.response.status_code == 401:
+        case errors.HfHubHTTPError() if error.response.status_code in (401, 402, 403, 404):
             return (
-                f"{constants.ENDPOINT} does not accept {TOKEN} ({one_line(error)}): it may have been"
-                f" deleted or have expired; make a new one that may write at {constants.ENDPOINT}/settings/tokens"
-            )
-        case errors.HfHubHTTPError() if error.response.status_code in (402, 403, 404):
-            return (
-                f"{TOKEN} may not write to {where} ({one_line(error)}): give it write permission, or name"
-                " your account or an organisation of yours (publish.username, --repo or --repo-template)"
+                f"the token of HF_TOKEN or `hf auth login` may not write to {where} ({one_line(error)}): make one that"
+                f" may, at {constants.ENDPOINT}/settings/tokens, or name your account or an organisation of yours"
+                " (publish.username, --repo or --repo-template)"
             )
         case errors.HfHubHTTPError() if not may_pass(error):
             return f"{where} does not accept the files: {one_line(error)}"
+        case errors.HFValidationError():
+            return f"{repository!r} is not a name of a repository: {one_line(error)}; correct publish.repo_template"
         case ValueError() if "README.md" in str(error):
             return f"{where} does not accept the model card: {line(' '.join(str(error).split()), 400)}"
         case httpx.TransportError() | json.JSONDecodeError() | OSError() | RuntimeError():
@@ -71,13 +66,8 @@ def explanation(repository: str, error: BaseException) -> str | None:
 
 def find_or_create(api: HfApi, name: str, private: bool) -> ModelInfo:
     """Return a repository's state. If needed, first create it or make it private. Nothing is made public."""
-    try:
-        info = api.model_info(name)
-    except errors.RepositoryNotFoundError as error:
-        if error.response.status_code != 404:
-            raise
-        api.create_repo(name, private=private)  # 409 if somebody else just created it: the next attempt finds it
-        info = api.model_info(name)
+    api.create_repo(name, private=private, exist_ok=True)
+    info = api.model_info(name)
     if info.private and not private:
         raise UserError(
             f"the repository {name} on {constants.ENDPOINT} is private, but publish.private is false; make it"
@@ -138,9 +128,6 @@ def push(
         if parent in (None, info.sha) or error.response.status_code != 412:
             raise
         raise UserError(f"{name} was at {parent}, but is at {info.sha} now: run the same command again") from error
-    arrived = {file.rfilename for file in api.model_info(name, revision=commit).siblings or []}
-    if lost := sorted(files.keys() - arrived):
-        raise UserError(f"{name}: {some(lost)} did not arrive; does a .gitignore there name it?")
     log.info("%s, branch %s: commit %s", name, branch, commit)
     return commit
 

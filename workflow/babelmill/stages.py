@@ -18,9 +18,9 @@ from babelmill.config import datasets, identifiers, inputs, schema, submissions
 from babelmill.config.canonical import at_neutral, from_file, given, to_file
 from babelmill.config.mistakes import worded
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
+from babelmill.config.resolve import Configuration, ResolvedModel
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, not_found, read_json, sha256
+from babelmill.core.files import UserError, not_found, read_json
 
 RESULTS = Path("results")
 SETTINGS = RESULTS / "settings"
@@ -202,9 +202,10 @@ class DownloadStage(Stage):
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Name the datasets and, with a budget, the keys that decide when it is used up."""
-        corpus, found = configuration.corpus(name).corpus, inputs.hub_datasets(configuration, name)
+        resolved = configuration.corpus(name)
+        corpus, found = resolved.corpus, inputs.hub_datasets(resolved)
         if corpus.budget:
-            how = {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
+            how = {"counted": inputs.counted(corpus), "byte_premium": resolved.language.byte_premium}
         else:
             usual = {"text_column": "text", "prompt_column": None, "label_columns": [], "context_column": None}
             usual |= {"delimiter": ",", "encoding": "utf-8", "format": None, "quoting": "format"}
@@ -223,7 +224,7 @@ class IdentifierStage(Stage):
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return {"languages": [], "source": identifiers.on_the_hub(configuration, name) or {}}
+        return {"languages": [], "source": identifiers.on_the_hub(configuration.corpus(name)) or {}}
 
     def label(self) -> str:
         """Return the name of the repository: all languages may share it."""
@@ -259,6 +260,7 @@ class TaskStage(Stage):
     """Read the rows of a task in a language."""
 
     stage = "task"
+    version = 2
     of = "language"
     several = True
 
@@ -284,6 +286,7 @@ class BaseModelStage(Stage):
     """Fetch the model that another one continues, if this workflow did not make it."""
 
     stage = "base_model"
+    version = 2
 
     source: dict[str, Any] | None  # the repository on the Hub; None for a local folder
     sources: dict[str, Any]  # the content of a local folder
@@ -294,7 +297,8 @@ class BaseModelStage(Stage):
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return {"languages": []} | inputs.base_model(configuration, name)
+        resolved = configuration.model(name)
+        return {"languages": []} | inputs.base_model(resolved)
 
     def label(self) -> str:
         """Return the name of the repository or folder."""
@@ -319,25 +323,26 @@ class CorpusStage(Stage):
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         """Return the download, the model that finds languages, and the suites of `corpus.decontaminate`."""
+        resolved = configuration.corpus(name)
         return {
-            "download": all_of("download", [name] if inputs.hub_datasets(configuration, name) else []),
-            "identifier": all_of("identifier", [name] if identifiers.on_the_hub(configuration, name) else []),
-            "suites": [("suite", name, suite) for suite in datasets.suites_of_corpus(configuration, name)],
+            "download": all_of("download", [name] if inputs.hub_datasets(resolved) else []),
+            "identifier": all_of("identifier", [name] if identifiers.on_the_hub(resolved) else []),
+            "suites": [("suite", name, suite) for suite in resolved.suites],
         }
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing."""
-        corpus = configuration.corpus(name).corpus
-        corpus = corpus.model_copy(update={"decontaminate": datasets.suites_of_corpus(configuration, name)})
-        if not inputs.hub_datasets(configuration, name):
+        resolved = configuration.corpus(name)
+        corpus, language = resolved.corpus.model_copy(update={"decontaminate": resolved.suites}), resolved.language
+        if not inputs.hub_datasets(resolved):
             corpus = corpus.model_copy(update={"hub": None, "revision": ""})
-        fields = {"corpus": corpus, "sources": inputs.corpus_sources(configuration, name)}
-        return fields | given(
-            byte_premium=configuration.table[name].byte_premium if corpus.budget else None,
-            bytes_per_word=configuration.table[name].bytes_per_word,
-            identification=identifiers.identification(configuration, name),
+        fields = given(
+            byte_premium=language.byte_premium if corpus.budget else None,
+            bytes_per_word=language.bytes_per_word,
+            identification=identifiers.identification(resolved),
         )
+        return fields | {"corpus": corpus, "sources": inputs.corpus_sources(resolved)}
 
 
 class TokenizerStage(Stage):
@@ -356,23 +361,22 @@ class TokenizerStage(Stage):
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         """Return the corpora, and the tokenizer of the model that this one continues, if both use the same."""
-        of_source = inputs.has_tokenizer_of_source(configuration, name)
+        resolved = configuration.model(name)
         return {
-            "corpora": all_of("corpus", configuration.languages_of(name)),
-            "source": source_of(configuration, name, "tokenizer") if of_source else [],
+            "corpora": all_of("corpus", resolved.languages),
+            "source": source_of(resolved, "tokenizer") if resolved.has_tokenizer_of_source else [],
         }
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Say how to train a tokenizer, or which one is adopted: then no key about training matters."""
         resolved = configuration.model(name)
-        of_source = inputs.has_tokenizer_of_source(configuration, name)
-        positions = inputs.characters(configuration, name)
+        of_source, positions = resolved.has_tokenizer_of_source, inputs.characters(resolved)
         if of_source or positions:
             adopted = {"tokenizer": SMALLEST_TOKENIZER, "source": None, "sources": {}}
             source = called(resolved) if of_source else None
             return adopted | given(of_model=source, characters=not of_source and positions)
-        about, tokenizer = inputs.tokenizer_source(configuration, name), resolved.tokenizer
+        about, tokenizer = inputs.tokenizer_source(resolved), resolved.tokenizer
         kept = tokenizer if about["source"] else tokenizer.model_copy(update={"revision": ""})
         return {"tokenizer": kept} | about | ({} if tokenizer.source else mixture_of(resolved))
 
@@ -402,7 +406,8 @@ class ShardsStage(Stage):
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return {"languages": [part]} | how_codes_are_read(configuration.model(name))
+        resolved = configuration.model(name)
+        return {"languages": [part]} | inputs.how_codes_are_read(resolved)
 
 
 class TrainStage(Stage):
@@ -425,27 +430,28 @@ class TrainStage(Stage):
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        resolved = configuration.model(name)
         return {
             "tokenizer": [("tokenizer", name, "")],
-            "shards": [("shards", name, code) for code in configuration.languages_of(name)],
-            "source": source_of(configuration, name, "train"),
+            "shards": [("shards", name, code) for code in resolved.languages],
+            "source": source_of(resolved, "train"),
         }
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Name the weights that training begins with; for a model of this workflow, the default ones of its export."""
         resolved = configuration.model(name)
-        source, begin_with = resolved.source, None
+        source, continued, begin_with = resolved.source, resolved.continued, None
         if source:
-            ours = source.kind == "model" and configuration.model(source.name).export.default_variant == "ema"
-            begin_with = "ema.safetensors" if ours else "model.safetensors"
+            average = continued and continued.export.default_variant == "ema"
+            begin_with = "ema.safetensors" if average else "model.safetensors"
         model = at_neutral(resolved.model, "revision").model_copy(update={"source": called(resolved)})
         fields = {"model": model, "train": resolved.train} | mixture_of(resolved)
-        fields |= {"labels": resolved.labels} if learns_labels(resolved) else {}
+        fields |= {"labels": resolved.labels} if resolved.learns_labels else {}
         return fields | given(
             begin_with=begin_with,
             shape=source and source.beside,
-            bytes_per_word=resolved.train.words and inputs.bytes_per_word(configuration, name),
+            bytes_per_word=resolved.train.words and inputs.bytes_per_word(resolved),
         )
 
 
@@ -459,13 +465,13 @@ class ExportStage(Stage):
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         """Return the weights, tokenizer and shards, and frozen weights on which adapters or heads were trained."""
-        train = configuration.model(name).train
-        frozen = train.lora_rank or train.freeze != "none"
+        resolved = configuration.model(name)
+        frozen = resolved.train.lora_rank or resolved.train.freeze != "none"
         return {
             "train": [("train", name, "")],
             "tokenizer": [("tokenizer", name, "")],
-            "shards": [("shards", name, code) for code in configuration.languages_of(name)],
-            "source": source_of(configuration, name, "train") if frozen else [],
+            "shards": [("shards", name, code) for code in resolved.languages],
+            "source": source_of(resolved, "train") if frozen else [],
         }
 
     @classmethod
@@ -500,12 +506,12 @@ class EvaluateStage(Stage):
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
         evaluation = at_neutral(resolved.evaluation, *OF_SUITES, *OF_TASKS, "backend")  # of other stages
-        if learns_labels(resolved):  # the whole validation text is predicted, unchanged
+        if resolved.learns_labels:  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
             evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
         fields = {"evaluation": evaluation, "scores": list(OBJECTIVES[resolved.train.objective].scores)}
-        fields |= given(lossy=inputs.has_tokenizer_of_source(configuration, name))
-        return fields | how_codes_are_read(resolved)
+        fields |= given(lossy=resolved.has_tokenizer_of_source)
+        return fields | inputs.how_codes_are_read(resolved)
 
 
 class ScoreStage(Stage):
@@ -572,6 +578,7 @@ class TuneStage(Stage):
     """Fine-tune the exported model for a task, with one seed."""
 
     stage = "tune"
+    version = 2
     several = True
 
     task: str = ""
@@ -587,11 +594,7 @@ class TuneStage(Stage):
     @classmethod
     def parts(cls, configuration: Configuration, model: str) -> list[str]:
         """Return each task that a model is tuned for with each of its seeds, such as "rte.42"."""
-        return [
-            f"{task}.{seed}"
-            for task in configuration.model(model).tuned
-            for seed in datasets.seeds_of_task(configuration, model, task)
-        ]
+        return [f"{task}.{seed}" for task, seeds in configuration.model(model).seeds.items() for seed in seeds]
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
@@ -616,6 +619,7 @@ class ConvertStage(NamedStage):
 
     stage = "convert"
     named = "converted/{model}"
+    version = 2
 
     card: schema.Card
     language_table: dict[str, dict[str, str]]  # {code: {"name", "tag", "script"}} of the model's languages
@@ -627,8 +631,9 @@ class ConvertStage(NamedStage):
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
         """Refuse a model of a challenge that would read more words than this allows, before it is trained."""
-        if rules := submissions.rules_of_model(configuration, model):
-            submissions.refuse_more_words(configuration, model, rules)
+        resolved = configuration.model(model)
+        if rules := submissions.rules_of_model(resolved):
+            submissions.refuse_more_words(resolved, rules)
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
@@ -646,15 +651,15 @@ class ConvertStage(NamedStage):
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Give what the card says: names, tags and scripts of languages, titles and baselines of suites."""
         resolved = configuration.model(name)
-        rows = {code: configuration.table[code] for code in resolved.languages}
+        rows = resolved.rows
         scored = {suite: configuration.suite(suite) for suite in resolved.scored}
         about = {
-            suite: {"title": entry.title or suite, "baselines": datasets.baselines_of(configuration, entry, rows)}
+            suite: {"title": entry.title or suite, "baselines": datasets.baselines_of(entry, rows.values())}
             for suite, entry in scored.items()
         }
         tuned = {task: datasets.about_task(configuration, task) for task in resolved.tuned}
         table = {code: {"name": row.name, "tag": row.tag, "script": row.script} for code, row in rows.items()}
-        of_here = resolved.source.name if resolved.source and called(resolved) == HERE else None
+        of_here = resolved.continued and resolved.continued.name
         return {"card": resolved.card, "language_table": table} | given(suites=about, tasks=tuned, source=of_here)
 
 
@@ -672,14 +677,15 @@ class PredictStage(NamedStage):
     def parts(cls, configuration: Configuration, model: str) -> list[str]:
         """Return the tables in `predict.inputs` of a model that learns labels."""
         resolved = configuration.model(model)
-        return list(resolved.predict.inputs) if learns_labels(resolved) else []
+        return list(resolved.predict.inputs) if resolved.learns_labels else []
 
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
         """Refuse a model without labels, and a table that is not there or lacks a column: else after the training."""
-        if not learns_labels(configuration.model(model)):
+        if not configuration.model(model).learns_labels:
             raise UserError(f"model {model} learns no labels (train.objective): there are no codes to predict")
-        table = inputs.prediction_table(configuration, model, part)
+        resolved = configuration.model(model)
+        table = inputs.prediction_table(resolved, corpora_of(configuration, resolved), part)
         path, where = table["file"], f"predict.inputs.{part} of model {model}"
         if not Path(path).is_file():
             raise UserError(f"{where}: {path}: {not_found(path)}")
@@ -702,8 +708,9 @@ class PredictStage(NamedStage):
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Say which table is predicted. How it is read stands beside its file, so other tables do not matter."""
         of_tables = ("inputs", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
-        section = at_neutral(configuration.model(name).predict, *of_tables)
-        return {"predict": section, "input": part, "table": inputs.prediction_table(configuration, name, part)}
+        resolved = configuration.model(name)
+        fields = {"predict": at_neutral(resolved.predict, *of_tables), "input": part}
+        return fields | {"table": inputs.prediction_table(resolved, corpora_of(configuration, resolved), part)}
 
 
 class SubmissionStage(NamedStage):
@@ -728,12 +735,12 @@ class SubmissionStage(NamedStage):
     @classmethod
     def parts(cls, configuration: Configuration, model: str) -> list[str]:
         """Return one part for a model that has scores for its challenge."""
-        return [""] if submissions.backend_of(configuration, model) else []
+        return [""] if submissions.backend_of(configuration.model(model)) else []
 
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
         """Refuse a model of no challenge, and say what one lacks."""
-        submissions.refuse_submission(configuration, model)
+        submissions.refuse_submission(configuration.model(model))
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
@@ -768,47 +775,33 @@ class PublishStage(NamedStage):
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Name the repository on the Hub."""
-        return {
-            "publish": configuration.model(name).publish,
-            "repository": inputs.repository(configuration, name),
-        }
+        resolved = configuration.model(name)
+        return {"publish": resolved.publish, "repository": inputs.repository(resolved)}
 
 
 # What several stages are asked.
 
 
-def source_of(configuration: Configuration, model: str, stage: str) -> list[tuple[str, str, str]]:
+def source_of(resolved: ResolvedModel, stage: str) -> list[tuple[str, str, str]]:
     """Return the job that makes what a model continues: a stage of a model of this workflow, or `base_model`."""
-    source = configuration.model(model).source
-    if source is None:
-        return []
-    return [(stage, source.name, "") if source.kind == "model" else ("base_model", model, "")]
+    if resolved.continued:
+        return [(stage, resolved.continued.name, "")]
+    return [("base_model", resolved.name, "")] if resolved.source else []
+
+
+def corpora_of(configuration: Configuration, resolved: ResolvedModel) -> dict[str, schema.Corpus]:
+    """Return the section `corpus` of each language of a model."""
+    return {code: configuration.corpus(code).corpus for code in resolved.languages}
 
 
 def called(resolved: ResolvedModel) -> str | None:
     """Return what settings call the source of a model: one of this workflow may be renamed, and is known by its key."""
-    return HERE if resolved.source and resolved.source.kind == "model" else resolved.model.source
-
-
-def learns_labels(resolved: Resolved) -> bool:
-    """Return whether these settings are of a model that learns labels."""
-    return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
+    return HERE if resolved.continued else resolved.model.source
 
 
 def mixture_of(resolved: ResolvedModel) -> dict[str, Any]:
     """Return the section `mixture` of a model of several languages; one language has nothing to weigh."""
     return {"mixture": resolved.mixture} if len(resolved.languages) > 1 else {}
-
-
-def how_codes_are_read(resolved: ResolvedModel) -> dict[str, Any]:
-    """Return the settings for reading codes, without those for learning them; nothing for a model without labels."""
-    if not learns_labels(resolved):
-        return {}
-    path = resolved.labels.codes
-    if path and not Path(path).is_file():
-        raise UserError(f"labels.codes = {path}: {not_found(path)}")
-    labels = at_neutral(resolved.labels, "blocks_weight", "decoder_layers", "class_weights")
-    return {"labels": labels, "labelled": True} | ({"code_list": sha256(path)} if path else {})
 
 
 # All classes above, in the order in which they run.

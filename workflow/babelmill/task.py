@@ -14,6 +14,7 @@ This stage needs a network, which compute nodes often lack.
 import fnmatch
 import itertools
 import logging
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -31,14 +32,13 @@ from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import TASK
 from babelmill.stages import TaskStage
-from babelmill.tasks.classes import classes_of
 from babelmill.tasks.conll import read_sentences
-from babelmill.tasks.resplit import resplit
-from babelmill.tasks.rows import read_rows
-from babelmill.tasks.spans import are_spans
+from babelmill.tasks.metrics import are_spans
+from babelmill.tasks.rows import classes_of, keys_of, read_rows, resplit
 
 SPLITS = ("train", "test")
 FEW = 0.01  # share of the test words whose label may be one that no training word has
+SAME = 0.5  # share of the rows of a file that may be in another one
 
 log = logging.getLogger("babelmill.task")
 
@@ -46,99 +46,86 @@ log = logging.getLogger("babelmill.task")
 def from_the_hub(settings: TaskStage, source: dict[str, Any]) -> tuple[dict[str, list[Path]], dict[str, Any]]:
     """Fetch the files of each split; return {split: paths}, in order, and where they come from."""
     files = of_source(TASK, source, below=True)
-    names = {
-        split: files.matching(patterns, f"the split {split} of {settings.task} in {settings.languages[0]}")
-        for split, patterns in settings.files.items()
-    }
-    if settings.kind == "tagging":  # as of local files
-        for split, patterns in settings.files.items():
-            names[split].sort(key=lambda name: [fnmatch.fnmatchcase(name, each) for each in patterns].index(True))
+    names = {}
+    for split, patterns in settings.files.items():
+        found = files.matching(patterns, f"the split {split} of {settings.task} in {settings.languages[0]}")
+        names[split] = sorted(
+            found, key=lambda name: [fnmatch.fnmatchcase(name, each) for each in patterns].index(True)
+        )
     log.info("%s at %s", source["repository"], files.figures["commit"])
     paths = files.get(sorted({name for found in names.values() for name in found}))
     revisions.record(TASK.repo_type, **files.figures)
     return {split: [paths[name] for name in found] for split, found in names.items()}, files.figures
 
 
-def figures(tables: dict[str, pa.Table]) -> dict[str, Any]:
-    """Return counts of rows and classes, and of test rows whose text is also trained on.
+def read(paths: list[Path], settings: TaskStage) -> pa.Table:
+    """Return the rows or sentences of files, in order.
 
-    A UserError says that a label of the test rows is not among those of the training rows, or there is only one class.
+    A UserError says that there are none, or that one file is a copy, or another version, of another one.
     """
-    labels = {split: table["label"].to_pylist() for split, table in tables.items()}
-    classes = classes_of(labels["train"])
-    if unknown := sorted({*labels["test"]} - {*classes}):
-        raise UserError(
-            f"the test rows have labels that no training row has: {escape.some(unknown)}; the classes are"
-            f" {escape.some(classes)}; correct the files, or `label` of the task"
-        )
-    if len(classes) < 2:
-        raise UserError(f"all training rows have the label {escape.line(classes[0])!r}: there is nothing to learn")
-    texts = {
-        split: [*zip(table["text"].to_pylist(), table["pair"].to_pylist(), strict=True)]
-        for split, table in tables.items()
-    }
-    return {
-        "rows": {split: len(table) for split, table in tables.items()},
-        "classes": classes,
-        "counts": {split: dict(Counter(labels[split])) for split in SPLITS},
-        "test_rows_in_train": rows_trained_on(texts),
-    }
+    reader = read_sentences if settings.kind == "tagging" else read_rows
+    tables = [reader(path, settings.columns, settings.task) for path in paths]
+    if not any(map(len, tables)):
+        raise UserError(f"{escape.some(paths, 3)}: tasks.{settings.task}: these files have no rows")
+    keys = [{*keys_of(table)} for table in tables]
+    for (first, mine), (second, other) in itertools.combinations(zip(paths, keys, strict=True), 2):
+        if len(mine & other) > SAME * min(len(mine), len(other)):
+            both = f"{len(mine & other):,} of its {plural(len(other), 'row')} are in {escape.line(first)}, too"
+            raise UserError(f"{escape.line(second)}: tasks.{settings.task}: {both}; name only one of these files")
+    return pa.concat_tables(tables)
 
 
-def rows_trained_on(texts: dict[str, list[Any]]) -> int:
-    """Return how many rows of the split `test` are training rows, too; raise a UserError if all of them are."""
-    seen = {*texts["train"]}
-    found = sum(text in seen for text in texts["test"])
-    if found == len(texts["test"]):
-        raise UserError(
-            f"all {found:,} test rows are training rows, too: the score would only say what the model has learnt by"
-            " heart; name other files in `train` or `test` of the task"
-        )
-    return found
-
-
-def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskStage) -> dict[str, Any]:
-    """Return what `figures` returns, for sentences whose words have labels; `words` has the numbers of words.
+def figures(tables: dict[str, pa.Table], settings: TaskStage) -> dict[str, Any]:
+    """Return counts of rows and classes, and of test rows whose text is also trained on, or missing.
 
     Rare labels, such as a tag of one word, may be in the test words alone: they are classes, too, and count as wrong. A
-    UserError says that more than 1 % of the test words have such labels, there is only one class, or the labels mark no
-    spans, but have to.
+    UserError says that labels are not those of a classification, or do not fit.
     """
-    labels = {split: [*itertools.chain(*table["labels"].to_pylist())] for split, table in tables.items()}
+    where, tagging = f"tasks.{settings.task}, {settings.languages[0]}", settings.kind == "tagging"
+    of_split = {name: table["labels" if tagging else "label"].combine_chunks() for name, table in tables.items()}
+    labels = {split: (each.flatten() if tagging else each).to_pylist() for split, each in of_split.items()}
     counts = {split: Counter(found) for split, found in labels.items()}
-    if unknown := sorted(counts["test"].keys() - counts["train"].keys()):
-        words = sum(counts["test"][label] for label in unknown)
-        told = f"the test words have labels that no training word has: {escape.some(unknown)}"
-        if words > FEW * len(labels["test"]):
-            raise UserError(
-                f"{settings.task}, {settings.languages[0]}: {told}; the classes are"
-                f" {escape.some(sorted(counts['train']))}; correct the files, or `label` of the task"
-            )
-        log.warning(
-            "%s, %s: %s; %s count as wrong", settings.task, settings.languages[0], told, plural(words, "such word")
-        )
     classes = classes_of([label for found in counts.values() for label in found])
-    if len(classes) < 2:
-        raise UserError(f"all training words have the label {escape.line(classes[0])!r}: there is nothing to learn")
-    if settings.spans and not are_spans(classes):
+    check_classes(where, classes, counts, settings)
+    if unknown := sorted(counts["test"].keys() - counts["train"].keys()):
+        rows = sum(counts["test"][label] for label in unknown)
+        told = f"the test rows have labels that no training row has: {escape.some(unknown)}"
+        if not tagging or rows > FEW * len(labels["test"]):
+            known = escape.some(sorted(counts["train"]))
+            raise UserError(f"{where}: {told}; the classes are {known}; correct the files, or `label` of the task")
+        log.warning("%s: %s; %s count as wrong", where, told, plural(rows, "such word"))
+    seen, tested = {*keys_of(tables["train"])}, keys_of(tables["test"])
+    if (copies := sum(key in seen for key in tested)) == len(tested):
         raise UserError(
-            f"tasks.{settings.task}.metric = span_f1 needs labels such as B-PER, I-PER and O; these files have"
-            f" {escape.some(classes)}; set metric: accuracy, or correct `label`"
+            f"{where}: all {copies:,} test rows are training rows, too: the score would only say what the model has"
+            " learnt by heart; name other files in `train` or `test` of the task"
         )
-    texts = {split: [*map(tuple, table["words"].to_pylist())] for split, table in tables.items()}
     return {
         "rows": {split: len(table) for split, table in tables.items()},
-        "words": {split: len(found) for split, found in labels.items()},
+        **({"words": {split: len(found) for split, found in labels.items()}} if tagging else {}),
         "classes": classes,
         "counts": {split: dict(counts[split]) for split in SPLITS},
-        "test_rows_in_train": rows_trained_on(texts),
+        "test_rows_in_train": copies,
+        "test_rows_without_text": 0 if tagging else tables["test"]["whole"].to_pylist().count(False),
     }
 
 
-def sentences_of(paths: dict[str, list[Path]], settings: TaskStage) -> dict[str, pa.Table]:
-    """Return the sentences of each split, which `resplit` divides anew."""
-    tables = {split: read_sentences(paths[split], settings.columns, settings.task) for split in SPLITS}
-    return resplit(pa.concat_tables([*tables.values()]), **settings.resplit) if settings.resplit else tables
+def check_classes(where: str, classes: list[str], counts: dict[str, Counter[str]], settings: TaskStage) -> None:
+    """Raise a UserError if labels are not those of a classification, or mark no spans, but have to."""
+    if len(counts["train"]) < 2:
+        raise UserError(f"{where}: all training rows have the label {classes_of(counts['train'])[0]!r}; add others")
+    if settings.spans and not are_spans(classes):
+        raise UserError(
+            f"tasks.{settings.task}.metric = span_f1: labels such as B-PER, I-PER and O are expected; these files have"
+            f" {escape.some(classes)}; set metric: accuracy, or correct `label`"
+        )
+    if {"-1", "0"} <= {*classes} and all(re.fullmatch(r"-?\d+", label) for label in classes):
+        rows = plural(sum(found["-1"] for found in counts.values()), "row")
+        raise UserError(f"{where}: {rows} have the label -1, which stands for no label; leave them out, or write names")
+    numbers = [re.fullmatch(r"-?(\d+\.?\d*|\.\d+)", label) for label in classes]
+    if all(numbers) and any(number and float(number[0]) % 1 for number in numbers):
+        shown = escape.some(classes, 3)
+        raise UserError(f"{where}: labels are decimals ({shown}), as of a regression; write names if they are classes")
 
 
 def run(job: Job[TaskStage]) -> None:
@@ -148,32 +135,26 @@ def run(job: Job[TaskStage]) -> None:
     disable_progress_bars()
     origin: dict[str, Any] = {}
     listing: list[dict[str, Any]] = []
+    paths: dict[str, list[Path]] = {}
     if settings.source:
         paths, origin = from_the_hub(settings, settings.source)
     else:
         any_name = "txt" if of_words else None  # names such as en_ewt-ud-train.conllu or eng.testa say no format
-        named = {
-            split: [path for glob in globs for path in local_sources.files_of(glob, "task file", any_name)]
-            for split, globs in settings.files.items()
-        }
-        once = {split: local_sources.distinct(found) for split, found in named.items()}
-        if of_words:  # the order of the patterns counts where rows are divided anew
-            once = {split: [path for path in dict.fromkeys(named[split]) if path in once[split]] for split in named}
-        paths = {split: [Path(path) for path in found] for split, found in once.items()}
-        hashed = local_sources.hashes(sorted({path for found in once.values() for path in found}))
+        for split, globs in settings.files.items():
+            named = [path for glob in globs for path in local_sources.files_of(glob, "task file", any_name)]
+            once = local_sources.distinct(named)
+            paths[split] = [Path(path) for path in dict.fromkeys(named) if path in once]  # in the order of the patterns
+        hashed = local_sources.hashes(sorted({str(path) for found in paths.values() for path in found}))
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
-    if of_words:
-        tables = sentences_of(paths, settings)
-        found = figures_of_sentences(tables, settings)
-    else:
-        tables = {split: read_rows(paths[split], settings.columns, settings.task) for split in SPLITS}
-        found = figures(tables)
-    found |= {"hub": origin or None, "sources": listing}
+    tables = {split: read(paths[split], settings) for split in SPLITS}
+    if settings.resplit:
+        tables = resplit(pa.concat_tables([*tables.values()]), **settings.resplit)
+    found = figures(tables, settings) | {"hub": origin or None, "sources": listing}
+    who, tested = f"{settings.task}, {settings.languages[0]}", plural(len(tables["test"]), "test row")
     if count := found["test_rows_in_train"]:
-        log.warning(
-            "%s, %s: %d of %d test rows are also training rows: the score is too good",
-            *(settings.task, settings.languages[0], count, len(tables["test"])),
-        )
+        log.warning("%s: %d of %s are also training rows: the score is too good", who, count, tested)
+    if count := found["test_rows_without_text"]:
+        log.warning("%s: %d of %s lack a text", who, count, tested)
     out.mkdir(parents=True, exist_ok=True)
     for split, table in tables.items():
         with atomic_write(out / f"{split}.parquet") as file:
@@ -181,7 +162,7 @@ def run(job: Job[TaskStage]) -> None:
     rows, classes = plural(len(tables["train"]), "sentence" if of_words else "row"), len(found["classes"])
     found["summary"] = f"{rows} to learn from, {len(tables['test']):,} to test, {classes:,} classes"
     manifest.write(out, settings, [f"{split}.parquet" for split in tables], figures=found)
-    log.info("%s, %s: %s", settings.task, settings.languages[0], found["summary"])
+    log.info("%s: %s", who, found["summary"])
 
 
 if __name__ == "__main__":

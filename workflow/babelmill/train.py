@@ -39,19 +39,16 @@ from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.runtime.watching import device_name
 from babelmill.stages import CHECKPOINTS, RunSettings, TrainStage, run_settings_of
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.training.arithmetic import fast_in_bf16, set_gpu_options
-from babelmill.training.data import Data
-from babelmill.training.kernels.compilation import Graphs, graphs_of
+from babelmill.training.data import Data, DueSnapshots, training_words
+from babelmill.training.kernels.compilation import Graphs, fast_in_bf16, graphs_of, set_gpu_options
 from babelmill.training.loop import Loop
-from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.networks.gpt_bert import GPTBertNetwork, NorBERT4Network
 from babelmill.training.networks.network import Network
-from babelmill.training.networks.norbert4 import NorBERT4Network
 from babelmill.training.networks.source_weights import lineage, load_weights, shape_of
-from babelmill.training.optimization.sharding import Load
+from babelmill.training.optimization.gradients import Load
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.schedule import micro_batch_tokens, validation_bound
 from babelmill.training.trainer import Trainer
-from babelmill.training.words_read import DueSnapshots, training_words
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +158,7 @@ def make_network(
     vocabulary = data.vocabulary
     if settings.model.architecture == "transformers":
         from babelmill.training.networks.transformers import TransformersNetwork
-        from babelmill.training.networks.transformers_config import config_to_train  # imports transformers, for seconds
+        from babelmill.training.networks.transformers_models import config_to_train  # imports transformers, for seconds
 
         config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))
         return TransformersNetwork(config, train, vocabulary, processes, loaded=source is not None)

@@ -6,12 +6,10 @@ This writes `predictions.parquet` (one row per test row, or per word), `scores.j
 several languages is tuned for each language alone, if the task is not `joint`. `tasks/tuner.py` has the training. The
 tuned weights are kept only with `evaluation.keep_tuned`.
 
-An attempt that was killed is continued from `--checkpoints`, with the same result.
+An attempt that was killed is continued from the last epoch that was over, with the same result.
 """
 
 import contextlib
-import dataclasses
-import functools
 import hashlib
 import logging
 import shutil
@@ -34,40 +32,18 @@ from babelmill.core.words import plural
 from babelmill.release.folder.loading import runs_code, tokenizer_of
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.run_lock import Lock
-from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.stages import TuneStage
-from babelmill.tasks import metrics
-from babelmill.tasks.classes import classes_of
-from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing
-from babelmill.tasks.resplit import PREDICTED
-from babelmill.tasks.sentences import NONE, EncodedSentences, encode_sentences
-from babelmill.tasks.spans import are_spans
-from babelmill.tasks.tagger import OwnTagger, PooledTagger
-from babelmill.tasks.tuner import EncodedRows, Outcome, Padding, Tuner, encode, held_out, set_seed
+from babelmill.tasks import heads, metrics
+from babelmill.tasks.encoding import NONE, Padding, Row, pad, rows_of, spread, targets
+from babelmill.tasks.rows import PREDICTED, classes_of
+from babelmill.tasks.tuner import Judge, Tuner, held_out, set_seed
 from babelmill.tokens.tokenizer_file import use_threads
-from babelmill.training.arithmetic import scoring_device
+from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
-OTHER_METRICS = ("accuracy", "f1", "mcc")
 SHARES_SEED = 42  # of the order of rows of several languages, as in the multilingual track
 
-AnyRows = EncodedRows | EncodedSentences
-
 log = logging.getLogger("babelmill.tune")
-
-
-def classifier_of(folder: Path, how: Tuning, classes: int, pad: int, kind: str = "") -> torch.nn.Module:
-    """Return the model of a folder with a new head for texts, or with the kind "tagging" for words.
-
-    Its config is told that `pad` is padding, unless the protocol has the challenge's head.
-    """
-    if kind == "tagging":
-        if how.head == "challenge":
-            return PooledTagger(folder, classes, how.dropout)
-        return OwnTagger(folder, classes, pad, how.pooling)
-    if how.head == "challenge":
-        return PooledClassifier(folder, classes, how.pooling, how.dropout)
-    return OwnClassifier(folder, classes, pad)
 
 
 def longest_of(model: Any, export: Path, how: Tuning) -> int:
@@ -76,67 +52,30 @@ def longest_of(model: Any, export: Path, how: Tuning) -> int:
     return min(how.longest, limit) if limit and limit > 0 else how.longest  # XLNet says -1: it has no limit
 
 
-def check_tokens(model: Any, export: Path, pad: int, *rows: AnyRows) -> None:
-    """Raise a UserError if the tokenizer has a token that the model does not have."""
+def try_out(model: Any, export: Path, rows: list[Row], padding: Padding) -> None:
+    """Compute one row. Raise a UserError if the model cannot, or lacks a token that the tokenizer has.
+
+    This takes a second, and the training may take hours.
+    """
     known = getattr(model.encoder.config, "vocab_size", None)
-    highest = max(pad, *(max(map(max, split.ids)) for split in rows))
+    highest = max(padding.token, *(max(row.tokens["input_ids"]) for row in rows))
     if known is not None and highest >= known:
         raise UserError(
             f"{export}: its tokenizer has a token {highest}, but the model has only {known} (vocab_size); put the"
             " tokenizer there that the model was trained with"
         )
+    with heads.refusing(export), torch.no_grad():
+        model.eval()(**pad(rows[:1], padding))
 
 
-def try_out(model: torch.nn.Module, export: Path, rows: AnyRows, padding: Padding) -> None:
-    """Compute one row. Raise a UserError if the model cannot: this takes a second, and the training may take hours."""
-    with refusing(export), torch.no_grad():
-        model.eval()(*rows.batch([0], padding))
-
-
-def rows_of(folder: Path, split: str, tokenizer: Any, classes: list[str], longest: int) -> EncodedRows:
-    """Return the rows of a split of a task, as the model reads them; see `refuse_empty`."""
-    table = pq.ParquetFile(folder / f"{split}.parquet").read()
-    numbers = {name: number for number, name in enumerate(classes)}
-    labels = np.array([numbers[label] for label in table["label"].to_pylist()], np.int64)
-    found = encode(tokenizer, table["text"].to_pylist(), table["pair"].to_pylist(), labels, longest)
-    refuse_empty(found, folder, split)
-    return found
-
-
-def sentences_of(
-    folder: Path, split: str, tokenizer: Any, classes: list[str], longest: int, how: Tuning
-) -> EncodedSentences:
-    """Return the sentences of a split of a task, as the model reads them; see `refuse_empty`."""
-    table = pq.ParquetFile(folder / f"{split}.parquet").read()
-    words, labels = (table[name].to_pylist() for name in ("words", "labels"))
-    found = encode_sentences(tokenizer, words, labels, classes, longest, how.words_cut == "left_out")
-    refuse_empty(found, folder, split)
-    return found
-
-
-def refuse_empty(rows: AnyRows, folder: Path, split: str) -> None:
-    """Raise a UserError if the model's tokenizer makes no token of a row, not even a special one."""
-    if [] in rows.ids:
-        raise UserError(
-            f"{folder}: row {rows.ids.index([]) + 1} of the split {split} is empty, or the model's tokenizer makes no"
-            " token of it; correct the files of the task"
-        )
-
-
-def equal_shares(parts: list[AnyRows]) -> AnyRows:
+def equal_shares(parts: list[list[Row]]) -> list[Row]:
     """Return as many rows of each part as the smallest one has, mixed, as the multilingual track does it."""
     least = min(map(len, parts))
 
-    def mixed(rows: int) -> list[int]:
-        return np.random.default_rng(SHARES_SEED).permutation(rows).tolist()
+    def mixed(rows: list[Row]) -> list[Row]:
+        return [rows[number] for number in np.random.default_rng(SHARES_SEED).permutation(len(rows))]
 
-    found = one_after_another([p.chosen(mixed(len(p))[:least]) if len(p) > least else p for p in parts])
-    return found.chosen(mixed(len(found)))
-
-
-def one_after_another(parts: list[AnyRows]) -> AnyRows:
-    """Return the rows of all parts, in this order."""
-    return functools.reduce(lambda before, after: before.and_those_of(after), parts)  # pyright: ignore
+    return mixed([row for part in parts for row in (mixed(part)[:least] if len(part) > least else part)])
 
 
 class Tuned(NamedTuple):
@@ -148,186 +87,144 @@ class Tuned(NamedTuple):
 
 
 def tune_languages(
-    export: Path,
-    made_of: Any,
-    settings: TuneStage,
-    tasks: dict[str, Path],
-    checkpoints: Path,
-    keep_in: Path,
-    stop: Stop,
-) -> tuple[list[Tuned], float] | None:
+    export: Path, made_of: Any, settings: TuneStage, tasks: dict[str, Path], checkpoints: Path, keep_in: Path
+) -> tuple[list[Tuned], Tuner]:
     """Tune the model for the rows of one language, or for those of several at once.
 
     `tasks`: {language: the folder of its rows}. `made_of` says what its weights are, as JSON; `checkpoints` keeps what
     killed attempts did; `keep_in` is the folder for tuned weights, if they are kept. Return what it gives for each
-    language, and the seconds that it took; None if there was a reason to leave earlier.
+    language, and what has trained it.
     """
     how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
     abouts = [manifest.verify(task) for task in tasks.values()]
     classes = classes_of([name for about in abouts for name in about["figures"]["classes"]])
     tokenizer = tokenizer_of(export)
-    pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
-    of_words = settings.kind == "tagging"
+    filler = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
+    tagging = settings.kind == "tagging"
     log.info("loading the model")
     set_seed(settings.seed)
-    with refusing(export):
+    with heads.refusing(export):
         eos = tokenizer.eos_token_id if how.config_padding == "eos" else None
-        model: Any = classifier_of(export, how, len(classes), pad if eos is None else eos, settings.kind)
+        model = heads.model_of(export, how, len(classes), filler if eos is None else eos, tagging)
     if how.shuffle == "epoch":
         set_seed(settings.seed)  # once more, as the Trainer does when it is made
     longest = longest_of(model, export, how)
 
-    def read(task: Path, split: str) -> AnyRows:
-        if of_words:
-            return sentences_of(task, split, tokenizer, classes, longest, how)
-        rows = rows_of(task, split, tokenizer, classes, longest)
-        return rows if model.reads_types else dataclasses.replace(rows, types=None)
+    def read(task: Path, split: str) -> list[Row]:
+        return rows_of(task, split, tokenizer, classes, longest, how, model.reads_types)
 
     log.info("reading the rows of %s", " ".join(tasks))
-    with refusing(export):
+    with heads.refusing(export):
         trains, tests = ([read(task, split) for task in tasks.values()] for split in ("train", "test"))
     train = trains[0] if len(tasks) == 1 else equal_shares(trains)
-    cuts = [first.cut + second.cut for first, second in zip(trains, tests, strict=True)]
+    cuts = [sum(row.cut for row in first + second) for first, second in zip(trains, tests, strict=True)]
     scored = tests if how.held_out or not how.test_batch else [whole_batches(each, how, settings) for each in tests]
-    judge = one_after_another(scored)
+    most = int(np.bincount(targets(train)).argmax())
+    chosen = [row for rows in scored for row in rows]
     if how.held_out:
-        kept, chosen = held_out(len(train), how.held_out, settings.seed)
-        train, judge = train.chosen(kept), train.chosen(chosen)
+        kept, judging = held_out(len(train), how.held_out, settings.seed)
+        train, chosen = [train[number] for number in kept], [train[number] for number in judging]
     if sum(cuts):
         log.warning("%s cut at the end: they have more than %d tokens", plural(sum(cuts), "row"), longest)
-    check_tokens(model, export, pad, train, *tests)
-    padding = Padding(pad, how.padding == "left", longest if how.same_length else None)
-    try_out(model, export, train, padding)
+    padding = Padding(filler, how.padding == "left", longest if how.same_length else None)
+    try_out(model, export, [*train, *(row for test in tests for row in test)], padding)
+
+    def score(logits: np.ndarray) -> float:
+        told = spread(chosen, logits.argmax(1), NONE)
+        return metrics.value(settings.metric, [row.labels for row in chosen], told, classes, tagging)
+
     content = canonical_json([settings.raw, made_of, *(about["files"] for about in abouts)])
     of_run = checkpoints / hashlib.sha256(content.encode()).hexdigest()[:16]
-    tuner = Tuner(model, how, settings.seed, settings.metric, train, judge, padding, of_run, scoring_device())
-    if not tuner.run(stop):
-        return None
+    judge = Judge(chosen, settings.metric, score)
+    tuner = Tuner(model, how, settings.seed, train, judge, padding, of_run, scoring_device())
+    tuner.run()
     found = []
     for (code, task), about, rows, test, cut in zip(tasks.items(), abouts, scored, tests, cuts, strict=True):
         log.info("predicting %s of %s", plural(len(rows), "row"), code)
-        outcome = tuner.outcome(rows)
+        logits, more = tuner.predict(rows), None
         scores = {
-            **scores_of(settings, how, classes, rows, outcome),
-            "rows": {"train": len(train), "chosen_by": len(judge), "scored": len(rows), "test": len(test)},
+            **scores_of(settings, classes, most, rows, logits),
+            "epoch": tuner.epoch,
+            "epochs": len(tuner.scores),
+            "steps": tuner.step,
+            "chosen_by": "held-out rows" if how.held_out else "test rows" if how.select == "best" else "last epoch",
+            "scores_of_epochs": tuner.scores,
+            "rows": {"train": len(train), "chosen_by": len(chosen), "scored": len(rows), "test": len(test)},
             "cut": cut,
-            "test_rows_in_train": about["figures"]["test_rows_in_train"],
+            **{key: about["figures"][key] for key in ("test_rows_in_train", "test_rows_without_text")},
         }
-        more = None
-        if isinstance(rows, EncodedSentences) and f"{PREDICTED}.parquet" in about["files"]:
-            others = sentences_of(task, PREDICTED, tokenizer, classes, longest, how)
-            more = predictions_of_words(code, others, tuner.outcome(others))
-        found.append(Tuned(predictions_of(code, classes, rows, outcome), more, scores))
+        if f"{PREDICTED}.parquet" in about["files"]:
+            others = read(task, PREDICTED)
+            more = predictions_of(code, classes, others, tuner.predict(others), tagging)
+        found.append(Tuned(predictions_of(code, classes, rows, logits, tagging), more, scores))
     if settings.keep:
-        keep(tuner.model, tokenizer, keep_in / (next(iter(tasks)) if len(tasks) == 1 else "joint"), classes)
-    return found, tuner.seconds
+        heads.save(tuner.model, tokenizer, keep_in / (next(iter(tasks)) if len(tasks) == 1 else "joint"), classes)
+    return found, tuner
 
 
-def whole_batches(test: AnyRows, how: Tuning, settings: TuneStage) -> AnyRows:
+def whole_batches(test: list[Row], how: Tuning, settings: TuneStage) -> list[Row]:
     """Return the rows without the last incomplete batch; raise a UserError if there is no whole batch."""
     assert how.test_batch
     if whole := len(test) // how.test_batch * how.test_batch:
-        return test.chosen(range(whole))
+        return test[:whole]
     raise UserError(
         f"tasks.{settings.task}: there are {len(test)} rows to score, fewer than a batch of {how.test_batch}"
         " (`test_batch` of its protocol, which leaves out an incomplete batch)"
     )
 
 
-def predictions_of(code: str, classes: list[str], rows: AnyRows, outcome: Outcome) -> pa.Table:
-    """Return one row per test row or word: its label, the predicted one, and the probability of that one."""
-    if isinstance(rows, EncodedSentences):
-        return predictions_of_words(code, rows, outcome)
-    chances = softmax(outcome.logits.astype(np.float64), axis=1)
-    predicted = chances.argmax(1)
-    return pa.table(
-        {
-            "language": pa.array([code] * len(rows), pa.string()),
-            "row": np.arange(len(rows)),
-            "label": [classes[number] for number in rows.labels],
-            "prediction": [classes[number] for number in predicted],
-            "probability": chances.max(1),
-        }
-    )
+def predictions_of(code: str, classes: list[str], rows: list[Row], logits: np.ndarray, tagging: bool) -> pa.Table:
+    """Return one row per test row or word: its label, the predicted one, and the probability of that one.
+
+    Words also have the number of their sentence; a word without a prediction has null.
+    """
+    chances = softmax(logits.astype(np.float64), axis=1).max(1)
+    names, labels = pa.array([*classes, None], pa.string()), np.concatenate([row.labels for row in rows])
+    told = np.concatenate(spread(rows, logits.argmax(1), len(classes)))
+    probability = np.concatenate(spread(rows, chances, np.nan))
+    columns = {
+        "language": pa.array([code] * len(labels), pa.string()),
+        "row": np.arange(len(labels)),
+        "label": names.take(pa.array(labels)),
+        "prediction": names.take(pa.array(told)),
+        "probability": pa.array(probability, mask=np.isnan(probability)),
+    }
+    if tagging:
+        columns["sentence"] = np.repeat(np.arange(len(rows)), [len(row.labels) for row in rows])
+    return pa.table(columns)
 
 
-def predictions_of_words(code: str, rows: EncodedSentences, outcome: Outcome) -> pa.Table:
-    """Return one row per word, also with the number of its sentence; a word without a prediction has null."""
-    chances = softmax(outcome.logits.astype(np.float64), axis=1)
-    names = pa.array([*rows.classes, None], pa.string())
-    predicted, labels = np.concatenate(rows.predictions(outcome.logits)), np.concatenate(rows.labels)
-    probability = np.concatenate(rows.spread(chances.max(1), np.nan))
-    return pa.table(
-        {
-            "language": pa.array([code] * len(labels), pa.string()),
-            "row": np.arange(len(labels)),
-            "label": names.take(pa.array(labels)),
-            "prediction": names.take(pa.array(np.where(predicted == NONE, len(rows.classes), predicted))),
-            "probability": pa.array(probability, mask=np.isnan(probability)),
-            "sentence": np.repeat(np.arange(len(rows)), [*map(len, rows.labels)]),
-        }
-    )
+def scores_of(
+    settings: TuneStage, classes: list[str], most: int, rows: list[Row], logits: np.ndarray
+) -> dict[str, Any]:
+    """Return the scores of the predictions for one language, as scores.json holds them.
 
-
-def scores_of(settings: TuneStage, how: Tuning, classes: list[str], rows: AnyRows, outcome: Outcome) -> dict[str, Any]:
-    """Return the scores of the predictions for one language, as scores.json holds them."""
-    if isinstance(rows, EncodedSentences):
-        found, same = scores_of_words(rows, outcome)
-    else:
-        predicted = outcome.logits.argmax(1)
-        found = {metric: metrics.entry(metric, rows.labels, predicted, len(classes)) for metric in OTHER_METRICS}
-        same = metrics.majority(predicted, rows.labels, classes)
+    Beside each score is that of the class `most`, the most frequent one of the training rows. Most words are in no
+    name: a tagger that finds few names is not said to have learned nothing, if what it finds is right.
+    """
+    tagging = settings.kind == "tagging"
+    labels, told = [row.labels for row in rows], spread(rows, logits.argmax(1), NONE)
+    simple = [np.full_like(each, most) for each in labels]
+    of_words = ["accuracy", *(["span_f1"] if metrics.are_spans(classes) else [])]
+    found = {
+        metric: metrics.entry(metric, labels, told, classes, tagging)
+        | {"most_frequent": metrics.value(metric, labels, simple, classes, tagging)}
+        for metric in (of_words if tagging else ("accuracy", "f1", "mcc"))
+    }
+    reached = np.concatenate([row.reached for row in rows])
+    same = metrics.majority(logits.argmax(1), np.concatenate(labels)[reached], classes)
+    if tagging:
+        if same and found["accuracy"]["score"] > same["share"]:
+            same = None
+        if missing := int((~reached).sum()):
+            log.warning("%s without a token, or cut off, count as wrong", plural(missing, "word"))
+        found["accuracy"]["without_prediction"] = missing
     if same:
         log.warning(
             "%s: the model answers %r to %.1f %% of the rows, so it has learned nothing (%.1f %% are such rows)",
             *(settings.task, same["class"], 100 * same["predicted"], 100 * same["share"]),
         )
-    return {
-        **found[settings.metric],
-        "metrics": found,
-        "classes": classes,
-        "majority": same,
-        "epoch": outcome.epoch,
-        "epochs": outcome.epochs,
-        "chosen_by": "held-out rows" if how.held_out else "test rows" if how.select == "best" else "last epoch",
-        "scores_of_epochs": outcome.chosen_by,
-    }
-
-
-def scores_of_words(rows: EncodedSentences, outcome: Outcome) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the scores of predictions for words, and what `metrics.majority` returns.
-
-    Most words are in no name. So a model that finds few is not said to have learned nothing, if what it finds is right.
-    """
-    told = rows.predictions(outcome.logits)
-    asked = ("accuracy", "span_f1") if are_spans(rows.classes) else ("accuracy",)
-    found = {
-        metric: metrics.entry_of_counts(metrics.counts_of_words(metric, rows.labels, told, rows.classes))
-        for metric in asked
-    }
-    labels, reached = np.concatenate(rows.labels), np.concatenate(rows.reached)
-    same = metrics.majority(np.concatenate(told)[reached], labels[reached], rows.classes)
-    if same and found["accuracy"]["score"] > same["share"]:
-        same = None
-    if missing := int((~reached).sum()):
-        log.warning("%s without a token, or cut off, count as wrong", plural(missing, "word"))
-    found["accuracy"]["without_prediction"] = missing
-    return found, same
-
-
-def keep(model: torch.nn.Module, tokenizer: Any, folder: Path, classes: list[str]) -> None:
-    """Write the tuned model as a folder; that of the model's own classifier loads with transformers."""
-    encoder: Any = model.encoder
-    encoder.config.id2label = dict(enumerate(classes))
-    encoder.config.label2id = {name: number for number, name in enumerate(classes)}
-    encoder.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    if isinstance(model, PooledClassifier | PooledTagger):
-        from safetensors.torch import save_file
-
-        save_file(
-            {name: tensor.contiguous() for name, tensor in model.head.state_dict().items()}, folder / "head.safetensors"
-        )
+    return {**found[settings.metric], "metrics": found, "classes": classes, "majority": same}
 
 
 def tune(
@@ -339,29 +236,29 @@ def tune(
     out: Path,
     upstream: list[Path],
     figures: dict[str, Any] | None = None,
-) -> int:
-    """Tune a model for each language of a task, and write the results to the folder `out`. Return the exit code.
+) -> None:
+    """Tune a model for each language of a task, and write the results to the folder `out`.
 
     For `made_of` see `tune_languages`; for `upstream` and `figures` see `manifest.write`.
     """
     if len(tasks) != len(settings.covered):
         raise UserError(f"--tasks: {len(tasks)} folders for the languages {', '.join(settings.covered)}")
     found: dict[str, Tuned] = {}
-    seconds, stop, pairs = 0.0, Stop(ask_slurm=True), [*zip(settings.covered, tasks, strict=True)]
+    seconds, steps, pairs = 0.0, 0, [*zip(settings.covered, tasks, strict=True)]
     with Lock(checkpoints, "another process that tunes the same"):
         (out / manifest.NAME).unlink(missing_ok=True)  # that of earlier results, beside files that will be new
         shutil.rmtree(out / "model", ignore_errors=True)
         for together in [pairs] if settings.joint else [[pair] for pair in pairs]:
-            tuned = tune_languages(export, made_of, settings, dict(together), checkpoints, out / "model", stop)
-            if tuned is None:
-                return EXIT_CODE
-            found |= zip((code for code, _ in together), tuned[0], strict=True)
-            seconds += tuned[1]
+            each, tuner = tune_languages(export, made_of, settings, dict(together), checkpoints, out / "model")
+            found |= zip((code for code, _ in together), each, strict=True)
+            seconds, steps = seconds + tuner.seconds, steps + tuner.step
         languages = {code: each.scores for code, each in found.items()}
-        tables = {"predictions.parquet": [each.predictions for each in found.values()]}
-        tables[f"{PREDICTED}.parquet"] = [each.predicted for each in found.values() if each.predicted]
-        out.mkdir(parents=True, exist_ok=True)
+        tables = {
+            "predictions.parquet": [each.predictions for each in found.values()],
+            f"{PREDICTED}.parquet": [each.predicted for each in found.values() if each.predicted],
+        }
         tables = {name: parts for name, parts in tables.items() if parts}
+        out.mkdir(parents=True, exist_ok=True)
         for name, parts in tables.items():
             with atomic_write(out / name) as file:
                 pq.write_table(pa.concat_tables(parts), file, compression="zstd")
@@ -370,38 +267,30 @@ def tune(
         kept = sorted(path for path in (out / "model").rglob("*") if path.is_file()) if settings.keep else []
         files = [*tables, "scores.json", *(path.relative_to(out) for path in kept)]
         device = torch.cuda.get_device_name() if scoring_device().type == "cuda" else "cpu"
-        about = {"seconds": round(seconds, 1), "device": device, "summary": in_words(settings.metric, languages)}
+        shown = ", ".join(in_words(code, each) for code, each in languages.items())
+        summary = f"{settings.metric}: {shown}; {plural(steps, 'step')}"
+        about = {"seconds": round(seconds, 1), "steps": steps, "device": device, "summary": summary}
         manifest.write(out, settings, files, upstream, about | (figures or {}))
-    for code, each in languages.items():
-        low, high = (100 * end for end in each["interval"])
-        log.info(
-            "%s, seed %d, %s: %s %.1f (%.1f to %.1f, n = %d)",
-            *(settings.task, settings.seed, code, settings.metric, 100 * each["score"], low, high, each["n"]),
-        )
+    log.info("%s, seed %d, %s", settings.task, settings.seed, summary)
     with contextlib.suppress(OSError):
         shutil.rmtree(checkpoints)
-    return 0
 
 
-def in_words(metric: str, languages: dict[str, Any]) -> str:
-    """Return the score of each language, and say if the model answers with one class."""
-    found = []
-    for code, each in languages.items():
-        same = f" (always {escape.line(each['majority']['class'])})" if each.get("majority") else ""
-        found.append(f"{code} {100 * each['score']:.1f}{same}")
-    return f"{metric}: {', '.join(found)}"
+def in_words(code: str, scores: dict[str, Any]) -> str:
+    """Return the score of a language beside that of the most frequent class, and whether it is the only answer."""
+    same = f", always {escape.line(scores['majority']['class'])}" if scores["majority"] else ""
+    return f"{code} {100 * scores['score']:.1f} (most frequent class {100 * scores['most_frequent']:.1f}{same})"
 
 
-def run(job: Job[TuneStage]) -> int:
-    """Tune, score and write the results. Return the exit code."""
+def run(job: Job[TuneStage]) -> None:
+    """Tune, score and write the results."""
     settings = job.settings
     export, tasks = settings.folder("export"), settings.folders("tasks")
     gpu_claims.claim(job.gpus)
     use_threads(job.threads)
     disable_progress_bar()
     torch.set_num_threads(job.threads)
-    made_of = manifest.verify(export)["files"]
-    return tune(export, made_of, settings, tasks, job.unfinished, job.out, [export, *tasks])
+    tune(export, manifest.verify(export)["files"], settings, tasks, job.unfinished, job.out, [export, *tasks])
 
 
 if __name__ == "__main__":

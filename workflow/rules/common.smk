@@ -233,7 +233,7 @@ def inputs(stage):
 
     @one_line
     def of(wildcards):
-        return inputs_of(GRAPH.named(stage, wildcards.result))
+        return inputs_of(GRAPH.find(stage, wildcards.result))
 
     return of
 
@@ -247,7 +247,7 @@ def named_inputs(stage):
         CONFIG.model(model)  # it raises an error for an unknown one
         STAGES[stage].refuse(CONFIG, model, part)
         if not workflow.is_main_process:
-            return inputs_of(GRAPH.named(stage, ".".join(filter(None, (model, part)))))
+            return inputs_of(GRAPH.find(stage, ".".join(filter(None, (model, part)))))
         if stage == "publish":
             hub_token()  # without one, end with an error now, not after the training
         write_settings_of_targets(stage)

@@ -33,7 +33,7 @@ def refuse_missing_package():
     if not WITH_CONDA:  # else jobs have other packages than this process
         for stage, name in jobs_to_run():
             if stage == "train":
-                run = read_json(run_file(GRAPH.named(stage, name)))["run"]
+                run = read_json(run_file(GRAPH.find(stage, name)))["run"]
                 check_package(run.get("checkpoints") or "")
 
 
@@ -42,7 +42,7 @@ def begin_anew():
 
     One that is not finished continues, so after a kill the same command, `-R train` too, goes on where it was.
     """
-    trainings = [GRAPH.named(stage, name) for stage, name in jobs_to_run() if stage == "train" and not workflow.touch]
+    trainings = [GRAPH.find(stage, name) for stage, name in jobs_to_run() if stage == "train" and not workflow.touch]
     for name in [each.name for each in trainings if each.is_there and is_made_anew(each)]:
         if (CHECKPOINTS / name).exists():
             logger.info(f"training begins anew: {CHECKPOINTS / name} is deleted")

@@ -132,7 +132,7 @@ class Trained:
 
     def settings(self, variants=("main", "ema"), default_variant="main", **more) -> None:
         """Write the export settings."""
-        export = {"variants": list(variants), "default_variant": default_variant, "include_raw": False} | more
+        export = {"variants": list(variants), "default_variant": default_variant} | more
         write_json(self.folder / "export.json", export)
 
     def export(self, out: str = "export") -> subprocess.CompletedProcess:

@@ -9,10 +9,10 @@ from torch.nn import functional as F
 from babelmill.config import schema
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches.token_batches import MicroBatch, TokenStream
-from babelmill.training.plan.layouts import Packed
+from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.plan.objectives import hides_alone
 from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.rows import Packed
 from helpers.training.tiny_trainer import ALONE
 from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
 
@@ -54,7 +54,7 @@ def network(
 ):
     """Return a network of a small model. `loaded`: its weights are read later; `more`: keys of its `model.config`."""
     from babelmill.training.networks.transformers import TransformersNetwork
-    from babelmill.training.networks.transformers_config import config_to_train
+    from babelmill.training.networks.transformers_models import config_to_train
 
     train = train or train_section(kind)
     config = config_to_train(train_settings(["eng"], model_section(kind, **more), train), None, vocabulary)

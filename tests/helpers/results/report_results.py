@@ -8,8 +8,8 @@ from typing import Any
 
 from babelmill.core import manifest
 from babelmill.core.files import write_json
+from babelmill.evaluation.statistics import wilson
 from babelmill.graph import Graph, Result
-from babelmill.suites.results import wilson
 from helpers.stages import any_settings
 
 PHENOMENA = ("anaphor_agreement", "argument_structure", "binding", "control_raising", "ellipsis", "islands<b>")
@@ -135,7 +135,7 @@ def make(
     draw = random.Random(f"{model} {languages}")
     for code in languages:
         hub = {"repository": f"lab/texts-{code}", "revision": "main", "commit": "7" * 40}
-        put(graph.result("corpus", code), figures={"hub": hub, "sources": []})
+        put(graph.result("corpus", code), figures={"hub": hub, "sources": [], "documents": {"train": 12_345}})
         put(graph.result("shards", model, code))
     put(graph.result("tokenizer", model), figures={"vocab_size": 16384, "report": {}})
     train = graph.result("train", model)

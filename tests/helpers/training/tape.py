@@ -20,14 +20,21 @@ class Tape(TorchDispatchMode):
     """Records operations with their tensors, and repeats them: each result is written to the tensor of the record.
 
     So a repetition sees what is in the recorded tensors now. Values of the host (of Python and NumPy) are those of the
-    record. `CUDAGraph` does the same, but it does not compute while it records.
+    record. `CUDAGraph` does not compute while it records; here what a record writes to is restored.
     """
 
     def record(self, function: Callable[[], torch.Tensor], beside: "Tape | None") -> torch.Tensor:
         """See `CUDAGraph`."""
         self._calls: list[tuple[Any, Any, Any, Any]] = []
-        with self:
-            return function()
+        self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
+        try:
+            with self:
+                return function()
+        finally:
+            with torch.no_grad():
+                for tensor, before in reversed(self._before):
+                    tensor.copy_(before)
+            del self._before
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an operation.
@@ -37,6 +44,9 @@ class Tape(TorchDispatchMode):
         """
         if operation in WITH_THE_HOST:
             raise RuntimeError(f"{WITH_THE_HOST[operation]}\n(and more)")
+        for argument, value in zip(operation._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self._before += [(tensor, tensor.clone()) for tensor in tree_leaves(value)]
         result = operation(*args, **(kwargs or {}))
         self._calls.append((operation, args, kwargs or {}, result))
         return result

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.kernels.compilation import Graphs
-from babelmill.training.networks.gpt_bert import GPTBertNetwork
-from babelmill.training.networks.norbert4 import NorBERT4Network
+from babelmill.training.networks.gpt_bert import GPTBertNetwork, NorBERT4Network
 from babelmill.training.networks.source_weights import new_gpt_bert, new_norbert4
 from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer

@@ -19,11 +19,10 @@ from babelmill.core.files import read_json, sha256, write_json
 from babelmill.stages import TrainStage, key_of
 from babelmill.tokens.shard_file import Labels, ShardFile, write_shard
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.batches import TokenStream
 from babelmill.training.plan import plan
-from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
-from babelmill.training.plan.rows import Rows
+from babelmill.training.plan.rows import Packed, Rows
 from helpers import ROOT
 from helpers.programs import held
 from helpers.programs.prepared import Program, run_module

@@ -262,7 +262,13 @@ def tuned(name, seed, share, task="rte", rows=100, texts="0", classes=("no", "ye
     pq.write_table(pa.table(columns | {"probability": [1.0] * rows}), folder / "predictions.parquet")
     score = accuracy(labels, predicted)
     entry = score | {"classes": list(classes), "majority": None, "metrics": {"accuracy": score}}
-    entry |= {"test_rows_in_train": 0, "rows": {"test": rows}}
+    entry |= {
+        "test_rows_in_train": 0,
+        "test_rows_without_text": 0,
+        "rows": {"test": rows},
+        "most_frequent": 0.0,
+        "steps": 9,
+    }
     about = {"task": task, "protocol": settings.pop("protocol", "sound"), "metric": "accuracy", "seed": seed}
     write_json(folder / "scores.json", about | {"languages": {"eng": entry}})
     others = {key: settings.pop(key) for key in ("joint", "covered") if key in settings}
@@ -272,7 +278,7 @@ def tuned(name, seed, share, task="rte", rows=100, texts="0", classes=("no", "ye
 
 
 def accuracy(labels, predicted) -> dict:
-    return metrics.entry("accuracy", labels, predicted, 2)
+    return metrics.entry("accuracy", [labels], [predicted], ["no", "yes"], tagging=False)
 
 
 def test_tasks_of_one_seed_have_mcnemars_test_and_one_correction(capsys):

@@ -98,7 +98,6 @@ train: {mask_random: 0.7, mask_keep: 0.4} => train.mask_random = 0.7, train.mask
 train: {lora_alpha: 4} => train.lora_alpha = 4, train.lora_rank = 0: an alpha needs a rank
 train: {hybrid_ratio: 15/16, max_steps: 100, sequence_lengths: [128, 512], phase_starts: [0, 0.5], global_batch_tokens: 8192} => = 8192, train.batch_reduction = 4.0, | the smallest batch of a phase
 train: {sequence_lengths: [1024], phase_starts: [0], global_batch_tokens: 16384} => train.sequence_lengths = [1024] of model eng: model.max_position_embeddings = 512 at most
-export: {adapter: also} => export.adapter = 'also' of model eng: none with train.lora_rank = 0
 suites: {mine: {title: Mine}} => suites.mine.language = None, suites.mine.languages = {}: one of the two
 tasks: {mine: {TASK}} => tasks.mine.text = None, tasks.mine.pair = None: templates
 models: {mix: {languages: [eng, dee]}} => models.mix: model mix: languages: 'dee' is not a language; did you mean deu

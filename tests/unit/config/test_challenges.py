@@ -25,7 +25,7 @@ def configuration(challenge="babylm_strict_small", more=None, **entry) -> Config
 @pytest.mark.parametrize("name", SIZES)
 def test_a_preset_gives_the_text_the_length_the_snapshots_and_the_suites(name):
     made = configuration(name)
-    model, rules = made.model("mine"), rules_of_model(made, "mine")
+    model, rules = made.model("mine"), rules_of_model(made.model("mine"))
     assert model.languages and all(code.startswith(name) for code in model.languages)
     assert model.run.snapshots == list(BABYLM[: POINTS[rules.track]])
     assert model.run.snapshots[-1] * 1e6 == rules.words, "the last point is the end of the longest run"
@@ -58,7 +58,7 @@ def test_the_texts_of_the_languages_together_are_read_ten_times_at_most():
 
 def test_the_texts_of_challenges_are_in_no_batch_of_a_tier():
     made = Configuration([("config/config.yaml", {})])
-    assert rules_of_model(made, "eng") is None
+    assert rules_of_model(made.model("eng")) is None
     assert not any(code.startswith("babylm") for batch in made.batches.values() for code in batch)
 
 
@@ -101,7 +101,7 @@ def test_models_of_an_experiment_are_in_the_challenge_of_their_base():
 def test_an_unknown_submission_is_refused_with_the_nearest():
     made = configuration(submission="babylm_2026_stric")
     with pytest.raises(UserError, match=r"models.mine: model mine: submission = .*did you mean babylm_2026_strict"):
-        rules_of_model(made, "mine")
+        rules_of_model(made.model("mine"))
 
 
 def test_suites_of_a_language_cover_every_text_in_it():
@@ -115,7 +115,7 @@ def test_suites_of_a_language_cover_every_text_in_it():
     suite = made.suite("blimp_filtered")
     assert made.code_in(suite, "childes") == "eng" and made.code_in(suite, "deu") == ""
     if suite.baselines:
-        assert {line["language"] for line in baselines_of(made, suite, ["childes"])} == {"eng", "childes"}
+        assert {line["language"] for line in baselines_of(suite, [made.language("childes")])} == {"eng", "childes"}
 
 
 def test_a_word_of_a_mixture_weighs_as_in_its_language():

@@ -94,8 +94,8 @@ def test_text_of_the_command_line_is_coerced():
 
 def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(folder):
     source = {"repository": "BabyLM-community/babylm-zul", "revision": "main"}
-    assert hub_datasets(configuration(), "zul") == [source]
-    assert hub_datasets(configuration(TEXT), "eng") == []
+    assert hub_datasets(configuration().corpus("zul")) == [source]
+    assert hub_datasets(configuration(TEXT).corpus("eng")) == []
     other = configuration(TEXT, {"corpus": {"hub": "a/b"}})
     assert settings_of(configuration(TEXT), "eng", "corpus") == settings_of(other, "eng", "corpus")
 
@@ -104,7 +104,7 @@ def test_parts_of_datasets_have_one_spelling(folder):
     names = [configuration({"corpus": {"hub": hub}}) for hub in ("a/b", ["a/b"], [{"repository": "a/b"}])]
     assert len({json.dumps(settings_of(each, "eng", "download")) for each in names}) == 1
     parts = configuration({"corpus": {"hub": ["a/{language}", {"repository": "c/d", "config": "{language}_raw"}]}})
-    assert hub_datasets(parts, "eng") == [
+    assert hub_datasets(parts.corpus("eng")) == [
         {"repository": "a/eng", "revision": "main"},
         {"repository": "c/d", "revision": "main", "config": "eng_raw"},
     ]

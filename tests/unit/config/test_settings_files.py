@@ -250,7 +250,7 @@ KEYS: list[tuple[Any, ...]] = [
     ("labels.block_size", 6, "", LABELS),
     ("labels.symbol_separator", ".", "shards", SPELT),
     ("labels.separator", ";", "shards", LABELS),
-    ("labels.codes", "codes.txt", "shards", LABELS),
+    ("labels.codes", "codes.csv", "shards", LABELS),
     ("labels.on_error", "skip", "shards", LABELS),
     ("labels.blocks_weight", 0.1, "train", SPELT),
     ("labels.blocks_weight", 0.1, "", LABELS),
@@ -260,8 +260,6 @@ KEYS: list[tuple[Any, ...]] = [
     ("export.variants", ["ema"], "export"),
     ("export.default_variant", "main", "export"),
     ("export.logits_alignment", "mntp", "export"),
-    ("export.adapter", "also", "export", ADAPTERS),
-    ("export.include_raw", True, "export"),
     ("evaluation.sequence_length", 64, "evaluate"),
     ("evaluation.diffusion_samples", 9, "evaluate", DIFFUSION),
     ("evaluation.documents", 9, "evaluate"),
@@ -431,7 +429,7 @@ def project(folder):
         Path(f"{name}.csv").write_text(f"{COLUMNS}\n{ROWS}{name},b,c,d,e,f,3\n")
     for name in "ab":
         Path(f"{name}.conll").write_text(f"{name} B-X c\n")
-    Path("codes.txt").write_text("e\n")
+    Path("codes.csv").write_text("code\ne\n")
 
 
 @functools.cache
@@ -642,7 +640,7 @@ def test_sections_at_nothing_but_neutral_values_are_read_as_they_were_meant(proj
     ("job", "message"),
     [
         (("suite", "eng", "blimp_nl"), "the suite blimp_nl has no pairs of eng"),
-        (("base_model", "eng", ""), r"model eng continues no folder or repository \(model\.source\)"),
+        (("base_model", "eng", ""), r"model eng: model\.source is no folder or repository"),
     ],
 )
 def test_a_job_that_a_language_or_model_does_not_have_is_refused(job, message):

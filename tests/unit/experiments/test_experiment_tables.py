@@ -1,38 +1,35 @@
 """The tables of an experiment: what a paper gets."""
 
-import dataclasses
 import io
 import subprocess
 
-from babelmill.experiments.comparison import Column, Line, best, effects
 from babelmill.experiments.page import of_score
 from babelmill.experiments.tables import Comparison, comparison, labels_of, latex, markdown, with_cells
 from babelmill.reporting.results import ModelResults
-from babelmill.reporting.table import ALL, ScoreRow, frame_of, write_csv
+from babelmill.reporting.table import ALL, ScoreRow, score_frame, write_csv
 from helpers.environments import debian
 
-BITS, SHARE = Column("", "causal", "bits per byte"), Column("blimp", "causal", "share")
-
-
-def compared(cells: dict[str, tuple[list[float], list[float]]], name: str = "masking") -> Comparison:
-    """Return the comparison of cells: for each, its bits per byte and its shares of right pairs, by seed."""
-    scores = {
-        Line("eng", "eng", cell): {
-            column: dict(enumerate(values, 1)) for column, values in zip((BITS, SHARE), both, strict=True)
-        }
-        for cell, both in cells.items()
-    }
-    found = effects(scores, "lamb")
-    titles = {BITS: ("causal ↓", "bits per byte"), SHARE: ("BLiMP 100 %_ok ↑", "%")}
-    labels = {cell: "ratio 1/2, LAMB" if cell == "lamb" else cell for cell in cells}
-    names = {line: labels[line.cell] for line in scores}
-    return Comparison(name, titles, names, labels, scores, found, best(scores, found, "lamb"), labels["lamb"], 3)
-
-
+SCORE = ScoreRow("", "eng", "blimp", "causal", ALL, ALL, 0.6, "share", 9, 0.5, 0.7, True, 0.5)
+BITS = {"suite": "", "unit": "bits per byte", "simple": 2.15}
 CELLS = {
     "lamb": ([2.0, 2.11, 2.2], [0.6, 0.62, 0.61]),
     "adamw": ([1.0, 1.1, 1.21], [0.61, 0.6, 0.62]),
 }
+
+
+def compared(cells: dict[str, tuple[list[float], list[float]]], name: str = "masking") -> Comparison:
+    """Return the comparison of cells: for each, its bits per byte and its shares of right pairs, by seed."""
+    rows, asked = list[ScoreRow](), list[dict]()
+    for label, columns in cells.items():
+        for seed, (bits, share) in enumerate(zip(*columns, strict=True), 1):
+            asked.append(cell(f"x_{label}_s{seed}", label, seed, **{"train.optimizer": label}))
+            score = SCORE._replace(model=f"x_{label}_s{seed}")
+            rows += [score._replace(score=share), score._replace(score=bits, **BITS)]
+    figures = {"parameters": 31_400_000, "steps": 2000, "precision": "bf16"}
+    made = {("train", ""): {"figures": figures}, ("corpus", "eng"): {"figures": {"documents": {"train": 12_345}}}}
+    models = [ModelResults(each["name"], {}, manifests=made) for each in asked]
+    about = {"name": name, "cells": asked, "suites": {"blimp": {"title": "BLiMP 100 %_ok"}}, "tasks": {}}
+    return comparison(about, models, score_frame(rows))
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -41,36 +38,44 @@ def rows_of(text: str) -> list[list[str]]:
     ]
 
 
-def test_the_markdown_has_means_with_intervals_and_differences():
+def test_the_markdown_has_means_differences_and_what_models_were_trained_with():
     text = markdown(compared(CELLS))
-    assert "reference (ratio 1/2, LAMB) is significant (paired t test over seeds, p < 0.05 after Holm's" in text
-    heads = ["cell", "causal ↓, bits per byte", "BLiMP 100 %\\_ok ↑, %"]
+    assert "the reference (lamb), seed by seed, ± half of its 95 % interval" in text
+    assert "after Holm's correction over all 2 tests of the table" in text
+    heads = ["bits per byte ↓, causal", "BLiMP 100 %\\_ok ↑, % right"]
+    facts = ["3", "31.4 M", "2,000", "12,345"]
     assert rows_of(text) == [
-        heads,
-        ["ratio 1/2, LAMB", "2.103 ± 0.249", "61.0 ± 2.5"],
-        ["adamw", "**1.103 ± 0.261**", "61.0 ± 2.5"],
-        heads,
-        ["adamw", "-1.000 ± 0.025 *", "+0.0 ± 4.3"],
+        ["cell", "seeds", "parameters", "steps", "documents", *heads],
+        ["lamb", *facts, "2.103 ± 0.249", "61.0 ± 2.5"],
+        ["adamw", *facts, "**1.103 ± 0.261** (-1.000 ± 0.025\\*)", "61.0 ± 2.5 (+0.0 ± 4.3)"],
     ]
+
+
+def test_a_score_that_guessing_or_a_unigram_model_gets_is_marked():
+    text = markdown(compared({"lamb": ([2.2] * 3, [0.6] * 3), "adamw": ([2.0] * 3, [0.5] * 3)}))
+    assert "† Not better than guessing, or on the validation text than a unigram model." in text
+    assert [row[5:] for row in rows_of(text)[1:]] == [
+        ["2.200 ± 0.000†", "60.0 ± 0.0"],
+        ["2.000 ± 0.000 (-0.200 ± 0.000)", "50.0 ± 0.0† (-10.0 ± 0.0)"],
+    ]
+    assert "†" not in markdown(compared(CELLS))
 
 
 def test_the_page_shows_each_seed_and_bold_differences_are_significant():
-    _, bits = of_score(compared(CELLS), BITS).frame.iloc
-    assert [bits["mean"].text, bits["difference"].text, bits["p"]] == [
-        "<b>1.103 ± 0.261</b>",
-        "<b>-1.000 ± 0.025</b>",
-        "< 0.001",
-    ]
-    assert bits.iloc[1].text.count('class="seed"') == 3
-    reference, shares = of_score(compared(CELLS), SHARE).frame.iloc
-    assert [shares["difference"].text, shares["p"]] == ["+0.0 ± 4.3", "1.000"] and reference["p"] is None
+    found = compared(CELLS)
+    reference, bits = of_score(found, 0).frame.iloc
+    assert [bits["mean"], bits["difference"], bits["p"]] == ["1.103 ± 0.261", "<b>-1.000 ± 0.025</b>", "< 0.001"]
+    assert bits.iloc[1].text.count('class="seed"') == 3 and 'class="beside"' in bits.iloc[1].text
+    reference, shares = of_score(found, 1).frame.iloc
+    assert [shares["difference"], shares["p"]] == ["+0.0 ± 4.3", "1.000"]
+    assert [reference["difference"], reference["p"]] == ["reference", None]
 
 
 def test_one_seed_has_no_interval():
-    cells = {cell: (bits[:1], shares[:1]) for cell, (bits, shares) in CELLS.items()}
-    text = markdown(dataclasses.replace(compared(cells), seeds=1))
-    assert "One seed: there is no interval, and no difference is tested." in text
-    assert rows_of(text)[1] == ["ratio 1/2, LAMB", "2.000", "60.0"] and rows_of(text)[-1] == ["adamw", "-1.000", "+1.0"]
+    text = markdown(compared({cell: (bits[:1], shares[:1]) for cell, (bits, shares) in CELLS.items()}))
+    assert "One seed: there is no interval, and no difference is tested." in text and "±" not in text
+    assert text.count("interval") == 1
+    assert [row[5:] for row in rows_of(text)[1:]] == [["2.000", "60.0"], ["1.000 (-1.000)", "61.0 (+1.0)"]]
 
 
 def cell(name: str, label: str, seed: int, **values) -> dict:
@@ -78,35 +83,39 @@ def cell(name: str, label: str, seed: int, **values) -> dict:
 
 
 def test_a_comparison_is_made_of_the_table_of_scores():
-    """Of headlines and of the methods of others' headlines; different precisions are said."""
+    """Of headlines and of the methods of others' headlines, beside baselines; different precisions are said."""
     cells = [
         cell("x_lamb_s1", "lamb", 1, optimizer="lamb"),
         cell("x_adamw_s1", "adamw", 1, optimizer=None, ratio="1/2"),
     ]
     asked = {"name": "x", "cells": cells, "suites": {"blimp": {"title": "BLiMP"}}, "tasks": {}}
-    row = ScoreRow("x_lamb_s1", "eng", "blimp", "causal", ALL, ALL, 0.6, "share", 9, 0.5, 0.7, True)
-    rows = [row, row._replace(method="masked", headline=False), row._replace(suite="", score=1.5, unit="bits per byte")]
+    row = SCORE._replace(model="x_lamb_s1")
+    rows = [row, row._replace(method="masked", headline=False), row._replace(**BITS | {"score": 1.5})]
     rows += [
         row._replace(model="x_adamw_s1", method="masked", score=0.7),
         row._replace(phenomenon="binding", score=0.1),
+        row._replace(score=0.2, million_words=1),
+        row._replace(method="fused", score=0.9, simple=None),
     ]
-    table = frame_of([*rows, row._replace(score=0.2, million_words=1)], ScoreRow._fields)
+    table = score_frame(rows)
     models = [
         ModelResults(name, {}, manifests={("train", ""): {"figures": {"precision": precision}}})
         for name, precision in (("x_lamb_s1", "bf16"), ("x_adamw_s1", "fp32"))
     ]
     found = comparison(asked, models, table)
     assert found.caption.endswith("Note: x_lamb_s1 ran in bf16, x_adamw_s1 in fp32.")
-    masked = "BLiMP (masked) ↑, %"
-    assert rows_of(markdown(found))[:3] == [
-        ["cell", "causal ↓, bits per byte", "BLiMP (causal) ↑, %", masked],
-        ["optimizer lamb", "1.500", "60.0", "60.0"],
-        ["no optimizer, ratio 1/2", "–", "–", "70.0"],
+    heads, lamb, adamw = [[row[0], *row[5:]] for row in rows_of(markdown(found))]
+    assert heads[1:] == [
+        "bits per byte ↓, causal",
+        "BLiMP ↑, % right, causal",
+        "BLiMP ↑, % right, masked",
     ]
+    assert lamb == ["optimizer lamb", "1.500", "60.0", "60.0"]
+    assert adamw == ["no optimizer, ratio 1/2", "–", "–", "70.0 (+10.0)"]
     file = io.StringIO()
     write_csv(with_cells(asked, table), file)
     first, *others = file.getvalue().splitlines()
-    assert first.startswith("model,experiment,base,cell,optimizer,ratio,seed,language,suite,") and len(others) == 6
+    assert first.startswith("model,experiment,base,cell,optimizer,ratio,seed,language,suite,") and len(others) == 7
     assert others[0].startswith("x_lamb_s1,x,eng,lamb,lamb,,1,eng,blimp,causal,all,all,0.6,share,9,")
 
 
@@ -150,8 +159,9 @@ def test_latex_prints_what_the_markdown_says(tmp_path):
     assert done.returncode == 0, done.stdout
     subprocess.run([debian("pdftotext", "poppler-utils"), "-layout", "paper.pdf"], cwd=tmp_path, check=True)
     printed = " ".join((tmp_path / "paper.txt").read_text(encoding="utf-8").split())
-    assert "cell causal ↓ BLiMP 100 % ok ↑ bits per byte % " in printed
-    assert "ratio 1/2, LAMB 2.103 ± 0.249 61.0 ± 2.5" in printed
+    assert "cell seeds parameters steps documents bits per byte ↓ BLiMP 100 % ok ↑ causal % right" in printed
+    assert "lamb 3 31.4 M 2,000 12,345 2.103 ± 0.249 61.0 ± 2.5" in printed
+    assert "1.103 ± 0.261 61.0 ± 2.5" in printed and "(-1.000 ± 0.025*) (+0.0 ± 4.3)" in printed
     # TeX draws an underscore as a rule, which is no text.
-    assert "x 1%&$#{}~^\\ 1.103 ± 0.261 61.0 ± 2.5" in printed.replace("˜", "~").replace("ˆ", "^")
+    assert "x 1%&$#{}~^\\ 3 31.4 M 2,000 12,345" in printed.replace("˜", "~").replace("ˆ", "^")
     assert r"\textbf{1.103 $\pm$ 0.261}" in text

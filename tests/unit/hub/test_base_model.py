@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import shutil
 import subprocess
 import threading
@@ -12,7 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
 
 from babelmill import base_model
 from babelmill.config.inputs import require_model
@@ -20,12 +19,13 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.core.stage_entry import Job
-from babelmill.release.elsewhere import published_checkpoint
+from babelmill.release.elsewhere import llada
 from babelmill.runtime.processes import Processes
 from babelmill.stages import BaseModelStage
 from babelmill.tokenizer import adopt_from_model
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.source_weights import load_weights, shape_of
+from babelmill.training.networks.transformers_models import on_meta
 from helpers import DATA
 from helpers.hub.hub_stage import asked_for, refusal, run_stage
 from helpers.models.published import model as published_model
@@ -68,7 +68,7 @@ BERT = {
 
 
 def write_bert(name: str = "model.safetensors", **config) -> dict[str, torch.Tensor]:
-    """A small BERT, half of it in fp16."""
+    """A small BERT, some of it in fp16."""
     values = {"model_type": "bert", **BERT, **config}
     write_json("theirs/config.json", values)
     model = BertForMaskedLM(BertConfig(**BERT))
@@ -87,15 +87,17 @@ def write_published(**more) -> dict:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_a_model_of_transformers_keeps_names_types_and_configuration(name):
+def test_a_model_of_transformers_keeps_names_and_configuration(name):
     weights = write_bert(name)
     Path("theirs/README.md").write_text("---\nlicense: cc-by-4.0\n---\n# A model\n")
     Path("theirs/modeling_bert.py").write_text("raise SystemExit('run')")
     Path("theirs/vocab.txt").write_text("a\n")
     made = run()
     found = load_file("out/model.safetensors")
-    assert found.keys() == weights.keys() and all(torch.equal(found[key], value) for key, value in weights.items())
-    assert found["bert.embeddings.LayerNorm.bias"].dtype == torch.float16
+    assert found.keys() == weights.keys() and all(
+        torch.equal(found[key], value.float()) for key, value in weights.items()
+    )
+    assert {value.dtype for value in found.values()} == {torch.float32}
     assert sorted(made["files"]) == ["config.json", "model.safetensors", "vocab.txt"]
     assert read_json("out/config.json")["model_type"] == "bert"
     figures = made["figures"]
@@ -117,8 +119,6 @@ def test_parts_are_one_file_again():
     Path("theirs/model-00002-of-00002.safetensors").unlink()
     shutil.rmtree("results/base_model")
     assert "1 file of model.safetensors.index.json is missing, such as model-00002-of" in refused()
-    Path("theirs/model.safetensors.index.json").unlink()
-    assert "the download is not complete: it has model-00001-of-00002.safetensors, but no index" in refused()
 
 
 def cut(path: str = "theirs/model.safetensors") -> None:
@@ -171,12 +171,6 @@ def test_weights_that_are_not_numbers_are_named(value):
     assert f"the model in theirs: {name} holds values that are not numbers" in line and "bytes" not in line
 
 
-@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float64])
-def test_numbers_are_recognised_in_every_type(kind):
-    all_numbers = base_model.all_numbers
-    assert all_numbers(torch.ones(3).to(kind)) and not all_numbers(torch.tensor([1, float("nan")]).to(kind))
-
-
 def test_an_adapter_alone_is_named():
     write_bert()
     Path("theirs/model.safetensors").rename("theirs/adapter_model.safetensors")
@@ -196,12 +190,12 @@ def test_a_missing_output_matrix_names_the_key():
     del weights["lm_head.weight"]
     save_file(weights, "theirs/model.safetensors")
     line = refused(auto_class="AutoModelForCausalLM")
-    assert "such as lm_head.weight; " in line and "set tie_word_embeddings: true in config.json" in line
+    assert "such as lm_head.weight; " in line and "tie_word_embeddings in config.json is wrong" in line
     write_json("theirs/config.json", read_json("theirs/config.json") | {"tie_word_embeddings": True})
     run(auto_class="AutoModelForCausalLM")
 
 
-@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "gate", "layer_norm_eps"])
+@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "layer_norm_eps"])
 def test_odd_values_of_a_gpt_bert_are_one_line(key):
     config, weights = published_model()
     config |= {"model_type": "babelmill_gpt_bert", "gate": True, "layer_mixing": True}
@@ -209,9 +203,9 @@ def test_odd_values_of_a_gpt_bert_are_one_line(key):
     torch.save({name: value.clone() for name, value in weights.items()}, "theirs/pytorch_model.bin")
     for value in ("x", [1], {}, None, -1, 2**40, float("nan")):
         write_json("theirs/config.json", config | {key: value})
-        assert re.search(f"config.json(:| says) {key} = ", refused(auto_class=None))
+        assert f"config.json: {key} = " in refused(auto_class=None)
     write_json("theirs/config.json", config | {"num_hidden_layers": 900})
-    assert "tensors, fewer than num_hidden_layers = 900" in refused(auto_class=None)
+    assert "config.json: num_hidden_layers = 900: it has" in refused(auto_class=None)
 
 
 def test_what_the_configuration_says_of_the_shape_is_compared():
@@ -225,7 +219,7 @@ def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
     assert "is a GPT-BERT model: remove model.architecture next to model.source" in refused()
     made = run(auto_class=None)
     assert made["figures"]["architecture"] == "gpt_bert"
-    expected = published_checkpoint.read_weights(Path("theirs/pytorch_model.bin"))["main"]
+    expected = {name.removeprefix("module."): value.float() for name, value in published_model()[1].items()}
     settings = train_settings(["eng"], section("model", source="theirs", hidden_dropout_prob=0.2), section("train"))
     shape = shape_of(settings, Path("out"), 96)
     assert (shape.hidden_size, shape.hidden_dropout_prob) == (config["hidden_size"], 0.2)
@@ -241,11 +235,23 @@ def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
         shape_of(settings.model_copy(update={"shape": {"num_hidden_layers": 9}}), Path("out"), 96)
 
 
-def test_llada_becomes_eurobert():
+def write_llada(name: str = "model.safetensors", **sizes) -> dict[str, torch.Tensor]:
+    """A small LLaDA with the stored weights, or with 3 everywhere where it has other sizes."""
     with safe_open(LLADA, "pt") as file:
+        config = json.loads(file.metadata()["config"])
         weights = {n.removeprefix("weight."): file.get_tensor(n) for n in file.keys() if n.startswith("weight.")}
-        write_json("theirs/config.json", json.loads(file.metadata()["config"]))
-    save_file(weights, "theirs/model.safetensors")
+    if sizes:
+        renamed = AutoConfig.for_model(**llada.config_of(config | sizes, "it"))
+        shapes = dict(on_meta(renamed, "AutoModelForMaskedLM").named_parameters())
+        names = llada.names_of([n for n in weights if f"blocks.{sizes['n_layers']}." not in n], sizes["n_layers"], "it")
+        weights = {theirs: torch.full(shapes[ours].shape, 3.0) for ours, theirs in names.items()}
+    write_json("theirs/config.json", config | sizes)
+    (torch.save if name.endswith(".bin") else save_file)(weights, f"theirs/{name}")
+    return weights
+
+
+def test_llada_becomes_eurobert():
+    weights = write_llada()
     run()
     assert read_json("out/config.json")["model_type"] == "eurobert"
     found = load_file("out/model.safetensors")
@@ -253,20 +259,13 @@ def test_llada_becomes_eurobert():
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_memory_does_not_grow_with_the_model(name):
-    """6 tensors of 40 MB, which are given back to the system one by one."""
-    write_bert()
+def test_llada_is_read_a_tensor_at_a_time(name):
+    """It may have 8 billion parameters. Here, 7 tensors of 40 MB are given back to the system one by one."""
+    write_llada(name)
     run()  # imports
     shutil.rmtree("results/base_model")
-    Path("theirs/model.safetensors").unlink()
-    sizes = {"hidden_size": 512, "intermediate_size": 20480, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = LlamaConfig(vocab_size=300, **sizes)
-    config.save_pretrained("theirs")
-    with torch.device("meta"):
-        shapes = dict(LlamaForCausalLM(config).named_parameters())
-    weights = {key: torch.full(value.shape, 3.0) for key, value in shapes.items()}
-    (torch.save if name.endswith(".bin") else save_file)(weights, f"theirs/{name}")
-    del weights
+    Path(f"theirs/{name}").unlink()
+    write_llada(name, d_model=512, mlp_hidden_size=20480, n_layers=2)
     before, seen, done = anonymous_memory(), [0], threading.Event()
 
     def watch() -> None:
@@ -276,11 +275,11 @@ def test_memory_does_not_grow_with_the_model(name):
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        run(auto_class="AutoModelForCausalLM")
+        run()
     finally:
         done.set()
         watcher.join()
-    assert max(seen) < 70 * 2**20
+    assert max(seen) < 130 * 2**20, "a tensor, and what tells whether it is finite"
     with safe_open("out/model.safetensors", "pt") as file:
         assert file.get_tensor("model.layers.1.mlp.down_proj.weight")[-1, -1] == 3
 

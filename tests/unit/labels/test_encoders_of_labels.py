@@ -13,8 +13,7 @@ from babelmill.labels.network import LabelsNetwork
 from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.prove import check_differences, compare_variant
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.networks.transformers_config import make_config
-from babelmill.training.networks.transformers_models import CLASSIFIER
+from babelmill.training.networks.transformers_models import CLASSIFIER, make_config
 from helpers.models.transformers_models import ALONE, ENDS_AND_PADS
 from helpers.training.training_data import VOCABULARY, section
 

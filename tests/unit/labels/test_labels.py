@@ -9,11 +9,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
+from babelmill.config import schema
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import SECTIONS
 from babelmill.core.files import UserError
 from babelmill.labels.codes import BEGIN, END, FIRST, PAD, Codes, written
-from babelmill.labels.corpus_codes import CodeReader, code_list
+from babelmill.labels.corpus_codes import CodeReader, listed
 from babelmill.labels.network import block_losses
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers.modeling_codes import CodesModel
@@ -213,64 +214,36 @@ def test_what_is_no_code_is_an_error_with_its_line_or_left_out():
 
 def test_a_list_of_codes_is_all_there_are(tmp_path):
     path = tmp_path / "codes.csv"
-    path.write_text("\ufeff61110,Farmer\n1234\n-1,No trade\n", encoding="utf-8")
-    assert code_list(path) == {"61110": "Farmer", "1234": "", "-1": "No trade"}
+    path.write_text(
+        '\ufeffcode,name\r\n61110,"Farmer, tenant"\r\n\r\n1234,\r\n-1\u200b,No trade\r\n', encoding="utf-8", newline=""
+    )
+    assert listed(str(path), schema.Labels(code="hisco")) == {"61110": "Farmer, tenant", "01234": "", "-1": "No trade"}
     found = reader(code="hisco", codes=str(path)).read([(["61110"], "a")])
     assert found.names == ("-1", "01234", "61110") and found.codes.tolist() == [2]
     with pytest.raises(UserError, match=r"^a: '64100' is not in .*codes\.csv \(labels\.codes\); correct"):
         reader(code="hisco", codes=str(path)).read([(["64100"], "a")])
-    path.write_text("a\nb\na\n")
-    with pytest.raises(UserError, match="line 3: the code 'a' occurs twice"):
-        code_list(path)
-    path.write_text("61110;Farmer, tenant\n\n64100;Fisher\n")
-    assert code_list(path) == {"61110": "Farmer, tenant", "64100": "Fisher"}
-    path.write_text("61110,Farmer\ncode,name\n")
-    with pytest.raises(
-        UserError, match=r"codes\.csv: 'code' is not a code of hisco: it contains c, d, e, o; correct the list"
-    ):
-        reader(code="hisco", codes=str(path))
-    path.write_text("\n")
-    with pytest.raises(UserError, match="contains no codes"):
-        code_list(path)
+    alone = tmp_path / "codes.jsonl"
+    alone.write_text('{"code": 61110}\n')
+    assert listed(str(alone), schema.Labels(code="hisco")) == {"61110": ""}
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("code,name\n61110,Farmer\n", r"line 1 \('code', 'name'\) is a heading; .* delete the line"),
-        ("hisco_code\tdescription\n61110\tFarmer\n", "line 1 .* is a heading"),
-        ("id,label\nA1,farm\n", r"line 1 \('id', 'label'\) is a heading"),
-        ("icd10,desc\nA00,cholera\n", r"line 1 \('icd10', 'desc'\) is a heading"),
-        ("code\nA\nB\n", r"line 1 \('code'\) is a heading"),
-        ('"","code","name"\n"1","A1","farm"\n', r"line 1 \('', 'code', 'name'\) is a heading; .* no row numbers"),
-        ('"1","A1","farm"\n"2","B2","mill"\n', r"line 1 has 3 fields; .* leave out row numbers \(row\.names = FALSE"),
-        ("A1,farm, small\n", r"line 1 has 3 fields; .* quotation marks around a name with a comma"),
-        ('A1,farm\n"B2,mill\nC3,shop"\n', "line 2: a quotation mark begins a field and does not end it"),
-        ("A1;farm\nB2,mill\n", r"codes end at a ',' in line 2 and a ';' in line 1; put one kind"),
-        ("A1,farm\rB2,mill\r", "this is text whose lines end with CR alone, as on old Macs"),
-        ("A1,farm\n,mill\n", "line 2 has the name 'mill' and no code"),
+        ("code,name\n", "at least one code is expected"),
+        ("61110,Farmer\n", r"no column 'code'; there are '61110', 'Farmer'; set labels\.codes to a table with the col"),
+        ('"","code","name"\n"1","abc","farm"\n', "line 2: 'abc' is not a code of hisco: it contains a, b, c; correct"),
+        ("code,name\n61110,farm, small\n", "line 2: 3 fields, but the heading has 2"),
+        ('code,name\n61110,farm\n61120,"mill\n', "line 3: not CSV"),
+        ("code,name\n,mill\n", "line 2: has no code"),
+        ("code\n1234\n01234\n", "line 3: '1234' and '01234' are the same code, '01234'; keep one"),
     ],
 )
 def test_what_is_no_list_of_codes_is_refused_with_its_line(tmp_path, content, message):
     path = tmp_path / "codes.csv"
     path.write_text(content, newline="")
     with pytest.raises(UserError, match=message):
-        code_list(path)
-
-
-def test_a_list_of_codes_is_read_as_it_is_meant(tmp_path):
-    path = tmp_path / "codes.csv"
-    path.write_text("A1;farm\u2028and\x0cmill, small\r\nB2\r\n\ufeffC3\u200b;\r\n", newline="")
-    assert code_list(path) == {"A1": "farm\u2028and\x0cmill, small", "B2": "", "C3": ""}
-    path.write_text('A1\t"farm\nB2\tmill"\n')
-    assert code_list(path) == {"A1": '"farm', "B2": 'mill"'}
-    path.write_text('"A,1","farm, small"\nWorking class\nclass teacher,title\n')
-    assert code_list(path) == {"A,1": "farm, small", "Working class": "", "class teacher": "title"}
-    path.write_text("class1\nclass2\n")
-    assert list(code_list(path)) == ["class1", "class2"]
-    path.write_text("1234,one\n01234,two\n")
-    with pytest.raises(UserError, match=r"codes\.csv: '1234' and '01234' are the same code, '01234'; keep one"):
-        reader(code="hisco", codes=str(path))
+        listed(str(path), schema.Labels(code="hisco"))
 
 
 def test_a_label_of_classes_is_text_as_it_stands():
@@ -291,19 +264,15 @@ def test_a_part_of_a_cell_is_read_as_the_same_cell_alone():
 
 def test_what_a_list_of_codes_has_is_a_code_whatever_it_looks_like(tmp_path):
     path = tmp_path / "codes.csv"
-    path.write_text("NA,Namibia\nDE,Germany\n250,x\n250.0,y\n")
+    path.write_text("code,name\nNA,Namibia\nDE,Germany\n250,x\n250.0,y\n")
     rows = [["NA"], ["DE"], ["null"], ["250.0"], ["250"]]
     assert read(rows, codes=str(path)) == [["NA"], ["DE"], ["?"], ["250.0"], ["250"]]
     assert read(rows, codes=str(path), code="general", block_size=9) == read(rows, codes=str(path))
 
 
-def test_errors_of_codes_are_short_and_say_what_a_list_may_have_first(tmp_path):
+def test_errors_of_codes_are_short(tmp_path):
     path = tmp_path / "codes.csv"
-    path.write_text('"1","A1"\n"2","B2"\n')
-    with pytest.raises(
-        UserError, match=r"'A1' is not in .*codes\.csv \(labels\.codes\), where it is a name: do row numbers"
-    ):
-        read([["A1"]], codes=str(path))
+    path.write_text("code\n1\n2\n")
     for values in ({"codes": str(path)}, {"code": "hisco"}, {"code": "general"}):
         with pytest.raises(UserError) as error:
             read([["long\x1b\n" * 100_000]], **values)

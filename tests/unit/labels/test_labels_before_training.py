@@ -46,8 +46,8 @@ def test_a_plan_has_the_steps_of_the_training():
     [
         (["61110"], ["61110"], {"code": "hisco"}, r"training text of eng has only one code, '61110': there is nothing to learn$"),
         (["x1", "x2"], ["x1"], {"code": "hisco", "on_error": "skip"}, r"has no code \(labels\.on_error: skip\): there is nothing"),
-        (["61110"], ["61110"], {"code": "hisco", "codes": "codes.txt"}, r"has only one code, '61110': there is nothing to learn$"),
-        (["x"], ["x"], {"code": "hisco", "codes": "codes.txt", "on_error": "skip"}, r"has no code \(labels\.on_error: sk"),
+        (["61110"], ["61110"], {"code": "hisco", "codes": "codes.csv"}, r"has only one code, '61110': there is nothing to learn$"),
+        (["x"], ["x"], {"code": "hisco", "codes": "codes.csv", "on_error": "skip"}, r"has no code \(labels\.on_error: sk"),
         (["1", "2"], ["3"], {}, r"^no validation text of eng has a code of its training text, so there is nothing to measure"),
         (["1", "2"], [""], {"code": "hisco", "on_error": "skip"}, r"^no validation text of eng has a code of its"),
     ],
@@ -55,7 +55,7 @@ def test_a_plan_has_the_steps_of_the_training():
 def test_codes_that_cannot_be_learnt_or_measured_are_one_line_before_training(train, validation, labels, words):
     for split, codes in (("train", train), ("validation", validation)):
         write_csv(f"{split}.csv", [(f"word{30 + i} of {split}", "", codes[i % len(codes)], "") for i in range(20)])
-    Path("codes.txt").write_text("61110\n64100\n")
+    Path("codes.csv").write_text("code\n61110\n64100\n")
     columns = {"label_columns": "code1", "context_column": None}
     values = {"train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}, "labels": labels}
     corpus = {**COLUMNS, **columns, "files": ["train.csv"], "validation_files": ["validation.csv"]}

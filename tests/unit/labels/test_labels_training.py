@@ -31,8 +31,7 @@ from babelmill.model.code_decoder import CodeDecoder
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
-from babelmill.training.networks.transformers_config import make_config
-from babelmill.training.networks.transformers_models import CLASSIFIER
+from babelmill.training.networks.transformers_models import CLASSIFIER, make_config
 from babelmill.training.plan import randomness
 from babelmill.training.plan import rows as dealing
 from babelmill.training.plan.plan import Plan, every_row

@@ -15,9 +15,8 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels import prediction
 from babelmill.labels.card import completed
-from babelmill.labels.prediction import check_threshold, columns_of
+from babelmill.labels.prediction import check_threshold, columns_of, write_table
 from babelmill.labels.predictor import Wanted, labels_of
-from babelmill.labels.windows import Windows, write_table
 from babelmill.stages import PredictStage
 from babelmill.tables.rows import Asked, Table
 from babelmill.tables.text import Form
@@ -63,16 +62,12 @@ def test_values_that_are_no_text(tmp_path):
     assert table.columns == ["n", "many", "x"] and list(table) == [["1", '["a"]', ""], ["", "", "2.0"]]
 
 
-def test_what_is_kept_and_written_is_what_was_read(tmp_path):
+def test_what_is_written_is_what_was_read(tmp_path):
     """Ends of lines inside a value are no ends of rows, and a value may be longer than Python's csv thinks."""
     rows = [["a\rb", "yes"], ["a\r", "yes"], ["\r\na", 'say "no"'], ["a\nb", ""], ["", ""], ["a" * 200_000, "yes"]]
-    (tmp_path / "kept").mkdir()
     csv.field_size_limit(1 << 17)  # as it is where no .csv was read
-    windows = Windows(tmp_path / "kept", {"rows": len(rows)})
-    windows.write(rows)
-    assert list(windows) == rows
     for name in ("out.csv", "out.tsv"):
-        write_table(tmp_path / name, ["text", "predicted"], windows)
+        write_table(tmp_path / name, ["text", "predicted"], rows)
         assert list(Table(tmp_path / name, form=Form(quoting="csv"))) == rows
     assert (tmp_path / "out.csv").read_bytes().startswith(b'text,predicted\n"a\rb","yes"\n')
 
@@ -143,22 +138,16 @@ def test_what_is_no_table_is_one_line(tmp_path, name, content, message):
         Table(tmp_path / "gone.csv")
 
 
-def test_names_that_the_predictions_need(tmp_path):
-    ours = columns_of(2, 1, False)
+def test_names_that_the_predictions_need():
     names = "predicted code_1 probability_1 code_2 probability_2 likeliest_1 likeliest_probability_1"
-    assert ours == names.split()
-    with pytest.raises(
-        UserError, match="the table already has a column 'code_1', which the predictions need: rename it"
-    ):
-        prediction.refuse_taken(["id", "code_1"], ours)
+    assert columns_of(2, 1, False) == names.split()
 
 
 def test_the_least_probable_code_of_a_row_decides_whether_to_look_at_it(tmp_path):
     columns = ["probability_3", *columns_of(2, 1, False)]
-    windows = Windows(tmp_path, {})
     one, two = ["0", "yes", "a", "0.5", "", "", "a", "0.5"], ["0", "yes", "a", "0.9", "b", "0.0004", "a", "0.9"]
-    windows.write([one, two, ["0", "yes", "", "", "", "", "a", "0.1"], ["0", "no text", *[""] * 6]])
-    prediction.write_review(tmp_path / "review.csv", 3, columns, windows)
+    rows = [one, two, ["0", "yes", "", "", "", "", "a", "0.1"], ["0", "no text", *[""] * 6]]
+    prediction.write_review(tmp_path / "review.csv", 3, columns, rows)
     assert [row[0] for row in Table(tmp_path / "review.csv")] == ["4", "2", "3", "1"]
 
 
@@ -206,15 +195,7 @@ def test_a_threshold_that_decides_nothing_is_refused():
         check_threshold(Path("occ"), labels | {"decoder_layers": 3}, Wanted(threshold=0.3))
 
 
-def test_what_is_remembered_is_bounded_and_depends_on_the_rows_alone(monkeypatch):
-    monkeypatch.setattr(prediction, "REMEMBERED", 2)
-    memory = prediction.LatestTexts()
-    memory.add({b"a": ("1",), b"b": ("2",)})
-    memory.add({b"a": ("1",), b"c": ("3",)})
-    assert memory == {b"a": ("1",), b"c": ("3",)}
-
-
-PREDICT = {"census": "census.csv", "letters": {"file": "letters.csv", "text_column": "first line", "context": "da"}}
+PREDICT = {"census": "census.csv", "letters": "letters.csv"}
 TRAIN = {"objective": "labels", "sequence_lengths": [128], "phase_starts": [0.0]}
 OCC = {"languages": ["eng", "deu"], "train": TRAIN, "predict": {"inputs": PREDICT}}
 
@@ -240,7 +221,7 @@ def test_each_table_has_settings_of_its_own(folder):
     one = settings("predict.census")
     assert one["table"].keys() == {"file", "sha256", "encoding", "quoting", "text_column"}
     assert one["table"]["text_column"] == "text"
-    other = settings("predict.letters")["table"]
+    other = settings("predict.letters", text_column="first line", context="da")["table"]
     assert (other["text_column"], other["context"], other["sha256"]) == ("first line", "da", None)
     assert settings("predict.census", top=3) != one
     assert settings("predict.census", method="linear") != one
@@ -290,5 +271,4 @@ def test_tables_in_the_configuration():
     )
     refused(r"'a/b': names are letters and digits", inputs={"a/b": "x.csv"})
     refused(r"predict.inputs = 'x.csv': input should be a valid dictionary", inputs="x.csv")
-    refused(r"unknown key predict.inputs.a.top", inputs={"a": {"top": 3}})
-    refused(r"unknown key predict.inputs.a.top; did you mean predict.top", inputs={"a": {"file": "x.csv", "top": 3}})
+    refused(r"predict.inputs.a = {'file': 'x.csv'}: input should be a valid string", inputs={"a": {"file": "x.csv"}})

@@ -7,8 +7,8 @@ from torch.nn import functional as F
 from babelmill.model.gpt_bert import training_mask
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.training.kernels.dropout import Keys
-from babelmill.training.kernels.norbert4_functions import install
-from babelmill.training.networks.norbert4 import from_scores_to_cap, size_of
+from babelmill.training.kernels.install import install_norbert4
+from babelmill.training.networks.gpt_bert import from_scores_to_cap, size_of
 from helpers.models.published import norbert4
 
 NO_DROPOUT = dict.fromkeys(("embedding_dropout", "hidden_dropout", "attention_dropout"), 0.0)
@@ -40,7 +40,7 @@ def test_equals_the_published_definition(golden, mode, implementation):
     model = NorBERT4(shape).double()
     model.load_state_dict({n.removeprefix("weight."): t for n, t in numbers.items() if n.startswith("weight.")})
     if implementation == "trained":
-        install(model, Keys(0, torch.device("cpu")))
+        install_norbert4(model, Keys(0, torch.device("cpu")))
         implementation = "sdpa"
     length = numbers["input_ids"].size(1)
     allowed = numbers["attention_mask"][:, None, None, :].expand(-1, 1, length, length)

@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from babelmill.core.files import UserError
 from babelmill.release.elsewhere import llada
-from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.batches import MicroBatch
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.transformers_models import MASKED, make_model
 from helpers import DATA
@@ -87,13 +87,11 @@ def test_every_weight_is_named_and_no_other(golden):
     layers = config["n_layers"]
     assert sorted(llada.names_of(weights, layers, "it").values()) == sorted(weights)
     some = "model.transformer.blocks.1.ff_out.weight"
-    for names, message in (
-        (weights.keys() - {some}, r"1 of 30 weights are missing, such as model\.layers\.1\.mlp\.down_proj"),
-        ([*weights, "model.transformer.blocks.0.ff_out.bias"], r"blocks\.0\.ff_out\.bias is not a weight of a LLaDA"),
-        ([*weights, "model.transformer.blocks.3.ff_out.weight"], r"blocks\.3\.ff_out\.weight is not a weight"),
-        ([*weights, "model.layers.1.mlp.down_proj.weight"], r"is not a weight"),
-    ):
-        with pytest.raises(UserError, match=f"^it: .*{message}"):
+    other = "model.transformer.blocks.3.ff_out.weight"
+    for names, odd in ((weights.keys() - {some}, some), ([*weights, other], other)):
+        with pytest.raises(
+            UserError, match=f"^it: {odd} is missing, or is not a weight of a LLaDA model with 3 layers"
+        ):
             llada.names_of(names, layers, "it")
 
 

@@ -1,6 +1,5 @@
 """`babelmill rehost`: which files are whose weights, what stays of a card, and what is refused in a line."""
 
-import argparse
 import dataclasses
 import errno
 import json
@@ -22,17 +21,17 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
 from babelmill.release.card.earlier_card import EarlierCard, read_card
 from babelmill.release.elsewhere import rehosting
-from babelmill.release.elsewhere.manual_conversion import TABLE
-from babelmill.release.elsewhere.old_repository import (
+from babelmill.release.elsewhere.old_models import (
+    TABLE,
+    OldModel,
     WeightFiles,
     checkpoints,
     language_of,
     learnt_target,
-    model_type_of,
     read_weights,
     shipped,
 )
-from babelmill.release.elsewhere.published_checkpoint import EMBEDDING
+from babelmill.release.elsewhere.published_models import EMBEDDING
 from babelmill.tokenizer import train
 from babelmill.tokens.tokenizer_file import encode
 from helpers.hub.hub_data import BOS, EOS, SENTENCES, VOCABULARY, learn
@@ -103,7 +102,7 @@ def test_which_variant_loads_by_default():
 
     def read(default: list[str], **variants: str):
         given = WeightFiles(default, {variant: [name] for variant, name in variants.items()})
-        shape, found, loaded = read_weights(here(), given, Path("config.json"))
+        shape, found, loaded = read_weights(OldModel(here(), given, Path("config.json"), None, {}))
         assert shape["vocab_size"] == 96
         return "".join(found), loaded, round(found[loaded][EMBEDDING].mean().item() / golden, 3)
 
@@ -113,6 +112,10 @@ def test_which_variant_loads_by_default():
     assert read([MODEL], main=LAST) == ("mainema", "ema", 1)
     assert read([MODEL]) == ("main", "main", 1)
     assert read([], main=LAST, ema=EMA) == ("mainema", "ema", 1)
+    without = {name: value for name, value in weights("model.").items() if ".dwa_modules." not in name}
+    Path("other.safetensors").write_bytes(save(without))
+    with pytest.raises(UserError, match="are weights of different models"):
+        read([], main=LAST, ema="other.safetensors")
     with pytest.raises(UserError, match=r"half\.safetensors has neither the weights of"):
         read(["half.safetensors"], main=LAST, ema=EMA)
 
@@ -140,9 +143,7 @@ def golden_rows():
     return tokenizer, torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=3)
 
 
-def test_the_kind_and_the_language():
-    assert model_type_of(config()) is None and model_type_of({"model_type": "gpt_bert"}) is None
-    assert model_type_of({"model_type": "bert"}) == "bert" and model_type_of([]) == "none in config.json"
+def test_the_language():
     table = read_table(TABLE)
     names = {
         "babybabellm-gpt_bert-eng-causal": "eng",
@@ -197,8 +198,8 @@ def test_sections_of_a_card():
 @pytest.mark.parametrize(("name", "language", "target"), [("multi-all", None, "multi-all"), ("mono-deu", "deu", "deu")])
 def test_the_repository_that_it_goes_to(name, language, target):
     """Where its name has no language, what follows the prefix stands for it."""
-    args = argparse.Namespace(source="lab/old-", repo_template="{owner}/new-{language}")
-    assert rehosting.language_and_target(f"lab/old-{name}", None, args) == (language, f"lab/new-{target}")
+    found = OldModel(here(), WeightFiles([], {}), Path("config.json"), language, {})
+    assert rehosting.target_of(f"lab/old-{name}", found, "old-", "{owner}/new-{language}") == f"lab/new-{target}"
 
 
 # The command, up to the conversion.
@@ -281,9 +282,9 @@ def test_what_cannot_be_converted(hub, capsys):
         "gone": "is gated: accept its terms",
         "keys": "failed: config.json: hidden_size = None",
         "learnt": "failed: the model has learnt too little to tell which token it predicts at a mask: set --masked-target",
-        "no_config": "skipped: not a GPT-BERT (it has no config.json)",
+        "no_config": "skipped: it has no config.json; name the file",
         "no_weights": "has no file of weights",
-        "shapes": "is not the GPT-BERT model that its config.json describes",
+        "shapes": "config.json: this is not the GPT-BERT that it describes",
         "tokens": "a file of the `tokenizers` library is expected",
     }
     assert [name.removeprefix("lab/") for name in lines] == [*wanted]
@@ -314,9 +315,8 @@ def test_checkpoints_in_a_folder(hub, folder, capsys):
         (folder / "old" / name).write_bytes(pickled(weights("module.")))
     pattern = ["--checkpoint-glob", "*.bin", "--checkpoint-regex", PATTERN]
     write_json("base.json", config())
-    assert "no config.json beside" in messages(capsys, "./old", *pattern)["./old"]
     command = ["./old", *pattern, "--config", "base.json"]
-    assert "gives '/', which is not owner/name" in messages(capsys, *command)["./old"]
+    assert "gives '/old', which is not owner/name" in messages(capsys, *command)["./old (deu)"]
     lines = messages(capsys, *command, "--repo-template", "ada/new", "--tokenizer", "{language}.json")
     assert lines["./old (eng)"].startswith("failed: ada/new is the target of ./old (deu)")
     assert "--tokenizer deu.json: no such file" in lines["./old (deu)"]
@@ -373,13 +373,3 @@ def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
         "lab/a: failed: rehosted/a: full",
         "lab/a: failed: KeyError, see the traceback on standard error",
     ]
-
-
-@pytest.mark.parametrize("address", ["/api/models/lab/old-eng", "/lab/old-eng/resolve/.*safetensors"])
-def test_a_hub_that_does_not_answer_any_more_is_not_asked_for_the_rest(hub, capsys, address):
-    """Neither for what there is, nor for the files of one that is being made."""
-    hub.faults.append(Fault(address, drop="before", times=99))
-    assert main(["rehost", "lab/old-", "--masked-target", "same"]) == 1
-    out, err = capsys.readouterr()
-    assert [line.split(":")[0] for line in out.splitlines()][-1] == "lab/old-eng" and "old-fra" not in out
-    assert "run the same command again later, nothing is done twice" in err

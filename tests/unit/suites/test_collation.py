@@ -304,7 +304,7 @@ def test_items_that_the_challenge_scores_itself_need_a_name_and_scores(tmp_path,
 def test_each_shipped_challenge_scores_all_that_it_submits(name):
     configuration = Configuration([("config/config.yaml", {"models": {"mine": {"preset": ["auto", name]}}})])
     asked = submission_of(configuration, "mine")
-    rules = rules_of_model(configuration, "mine")
+    rules = rules_of_model(configuration.model("mine"))
     assert asked["missing"] == {task: each.missing for task, each in rules.tasks.items() if each.missing}
     assert asked["missing_at_checkpoints"] == {}
     assert asked["checkpoints"][-1] == {"babylm_strict_small": "chck_100M"}.get(name, "chck_1000M")

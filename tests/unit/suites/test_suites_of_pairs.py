@@ -16,12 +16,13 @@ from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError
+from babelmill.evaluation.statistics import wilson
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
 from babelmill.graph import Graph
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.partial import Kept, delete
 from babelmill.suites.readers import READERS, Pairs
-from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
+from babelmill.suites.results import mean_of_groups, right, sample, share, summary
 from conftest import ROOT, SMALL
 from helpers.hub.hub_server import Fault
 from helpers.programs.prepared import run_module

@@ -12,7 +12,6 @@ import pytest
 
 from babelmill.commands.score import lines_of
 from babelmill.core.files import UserError
-from babelmill.labels.corpus_codes import code_list
 from babelmill.tables.rows import Asked, Table, columns_of, rows, text_rows
 from babelmill.tables.text import BLOCK, BadRow, Form, read_text
 from helpers.tables import compress, table_bytes
@@ -397,7 +396,7 @@ def test_json_keeps_what_it_holds(tmp_path):
         list(rows(path, [Asked("license", "", "value")]))
 
 
-def test_texts_to_score_and_lists_of_codes_are_opened_alike(tmp_path, monkeypatch):
+def test_texts_to_score_are_opened_as_all_text(tmp_path, monkeypatch):
     """A mark before a line is no sign of the text."""
     path = tmp_path / "a.txt"
     for raw in (b"One two.\n\nThree.", b"\xef\xbb\xbfOne two.\n\n\xef\xbb\xbfThree.\r\n"):
@@ -406,11 +405,8 @@ def test_texts_to_score_and_lists_of_codes_are_opened_alike(tmp_path, monkeypatc
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
         for name in (str(path), f"{path}.gz", "-"):
             assert list(lines_of(name)) == [(1, "One two."), (3, "Three.")]
-    path.write_bytes(b"\xef\xbb\xbf11,one\n\xef\xbb\xbf12,two\n")
-    assert code_list(path) == {"11": "one", "12": "two"}
-    for read in (code_list, lambda path: list(lines_of(str(path)))):
-        path.write_bytes(POINTER)
-        with pytest.raises(UserError, match=r"a\.txt: this is a pointer of Git LFS"):
-            read(path)
-        with pytest.raises(UserError, match=rf"b\.txt: no such file|{tmp_path}: this is a folder"):
-            read(tmp_path if read is code_list else tmp_path / "b.txt")
+    path.write_bytes(POINTER)
+    with pytest.raises(UserError, match=r"a\.txt: this is a pointer of Git LFS"):
+        list(lines_of(str(path)))
+    with pytest.raises(UserError, match=r"b\.txt: no such file"):
+        list(lines_of(str(tmp_path / "b.txt")))

@@ -8,23 +8,14 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 from babelmill.config.entries import Tuning
 from babelmill.config.layers import PROTOCOLS
 from babelmill.core.yaml_file import read_yaml
-from babelmill.runtime.slurm import Stop
-from babelmill.tasks.tuner import EncodedRows, Padding, Tuner, set_seed
+from babelmill.tasks.encoding import Padding, Row, targets
+from babelmill.tasks.tuner import Tuner, set_seed
 from helpers import ROOT
+from unit.tasks.test_tuner import encoded, judge_of
 
 pytestmark = pytest.mark.slow
 
 SEED, LENGTH = 12, 16
-
-
-class Goes(Stop):
-    """Never gives a reason to leave."""
-
-    def __init__(self):
-        pass
-
-    def reason(self, needed: float) -> str | None:
-        return None
 
 
 class Classifier(torch.nn.Module):
@@ -41,20 +32,20 @@ class Classifier(torch.nn.Module):
         return self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
 
 
-def rows(count: int, seed: int) -> EncodedRows:
+def rows(count: int, seed: int) -> list[Row]:
     random = np.random.default_rng(seed)
     ids = [random.integers(1, 40, size=random.integers(3, LENGTH)).tolist() for _ in range(count)]
-    return EncodedRows(ids, np.array([sum(row) % 3 for row in ids]), 0)
+    return encoded(ids, [sum(row) % 3 for row in ids])
 
 
-def as_dataset(found: EncodedRows) -> list[dict]:
+def as_dataset(found: list[Row]) -> list[dict]:
     return [
         {
-            "input_ids": row + [0] * (LENGTH - len(row)),
-            "attention_mask": [1] * len(row) + [0] * (LENGTH - len(row)),
+            "input_ids": ids + [0] * (LENGTH - len(ids)),
+            "attention_mask": [1] * len(ids) + [0] * (LENGTH - len(ids)),
             "labels": int(label),
         }
-        for row, label in zip(found.ids, found.labels, strict=True)
+        for ids, label in zip((row.tokens["input_ids"] for row in found), targets(found), strict=True)
     ]
 
 
@@ -65,22 +56,13 @@ def test_the_same_logits(tmp_path, dropout):
     how = Tuning.model_validate(given)
     train, test = rows(70, 1), rows(24, 2)
     set_seed(SEED)
-    tuner = Tuner(
-        Classifier(dropout),
-        how,
-        SEED,
-        "accuracy",
-        train,
-        test,
-        Padding(0, False, LENGTH),
-        tmp_path / "ours",
-        torch.device("cpu"),
-    )
+    model, padding, cpu = Classifier(dropout), Padding(0, False, LENGTH), torch.device("cpu")
+    tuner = Tuner(model, how, SEED, train, judge_of(test), padding, tmp_path / "ours", cpu)
     set_seed(SEED)
     orders = [tuner._next_order(epoch) for epoch in range(3)]
     set_seed(SEED)
-    assert tuner.run(Goes())
-    ours = tuner.outcome(test)
+    tuner.run()
+    ours = tuner.predict(test)
     set_seed(SEED)
     model = Classifier(dropout)
     arguments = TrainingArguments(
@@ -112,6 +94,6 @@ def test_the_same_logits(tmp_path, dropout):
     trainer.train()
     batches = [order[place : place + 16] for order in orders for place in (0, 16, 32, 48)]
     trained = [batch for batch in seen if len(batch) == 16]
-    assert trained == [train.labels[batch.tolist()].tolist() for batch in batches]
+    assert trained == [targets(train)[batch].tolist() for batch in batches]
     theirs = trainer.predict(as_dataset(test)).predictions
-    assert np.allclose(ours.logits, theirs, atol=1e-6)
+    assert np.allclose(ours, theirs, atol=1e-6)

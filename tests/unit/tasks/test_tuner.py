@@ -1,15 +1,20 @@
-"""Fine-tuning: the order of rows, choosing the best epoch, stopping and going on with the same bits, what can be learnt."""
+"""Fine-tuning: the order of rows, choosing the best epoch, going on with the same bits, and what can be learnt."""
+
+import contextlib
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
+from transformers import BertConfig, BertModel
 
 from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError
-from babelmill.runtime.slurm import Stop
-from babelmill.tasks.tuner import EncodedRows, Padding, Tuner, held_out, rate_factor, set_seed
+from babelmill.tasks import metrics
+from babelmill.tasks.encoding import NONE, Padding, Row, spread, targets
+from babelmill.tasks.heads import PooledTagger
+from babelmill.tasks.tuner import Judge, Tuner, held_out, rate_factor, set_seed
 
 HOW = {
     "head": "model",
@@ -32,58 +37,72 @@ class Bag(nn.Module):
         super().__init__()
         self.embedding, self.head = nn.Embedding(32, 8), nn.Linear(8, classes)
 
-    def forward(self, ids: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
-        states = nn.functional.dropout(self.embedding(ids), 0.2, self.training) * there[..., None]
-        return self.head(states.sum(1) / there.sum(1, keepdim=True))
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        states = nn.functional.dropout(self.embedding(input_ids), 0.2, self.training) * attention_mask[..., None]
+        return self.head(states.sum(1) / attention_mask.sum(1, keepdim=True))
 
 
-class Interrupts(Stop):
-    """Gives a reason to leave after a number of steps."""
-
-    def __init__(self, after: int):
-        self._left = after
-
-    def reason(self, needed: float) -> str | None:
-        self._left -= 1
-        return "the test says so" if self._left == 0 else None
+class Killed(Exception):
+    """Comes within a step."""
 
 
-def rows(count: int, seed: int = 0, learnable: bool = True) -> EncodedRows:
+def encoded(ids: list[list[int]], labels) -> list[Row]:
+    there = np.ones(1, bool)
+    return [Row({"input_ids": row}, np.array([label]), there, False) for row, label in zip(ids, labels, strict=True)]
+
+
+def rows(count: int, seed: int = 0, learnable: bool = True) -> list[Row]:
     """Rows whose class is whether the token 5 is in them; or a coin's."""
     random = np.random.default_rng(seed)
     labels = random.integers(2, size=count)
     ids = [[*random.integers(6, 32, size=random.integers(3, 9)).tolist(), 5 if label else 4] for label in labels]
-    return EncodedRows(ids, labels if learnable else random.integers(2, size=count), 0)
+    return encoded(ids, labels if learnable else random.integers(2, size=count))
 
 
-def tuned(folder, stops=(), seed: int = 1, train=None, judge=None, metric="accuracy", **changes) -> tuple[Tuner, list]:
-    """Tune as the stage does; each attempt of `stops` ends after so many steps, and a new process goes on."""
-    how = Tuning.model_validate(HOW | changes)
-    for after in (*stops, 0):
+def judge_of(chosen: list[Row]) -> Judge:
+    return Judge(chosen, "accuracy", lambda logits: float((logits.argmax(1) == targets(chosen)).mean()))
+
+
+def tuner_of(folder, seed: int = 1, train=None, judge=None, model=None, **changes) -> Tuner:
+    how, judging = Tuning.model_validate(HOW | changes), judge_of(judge or rows(40, 1))
+    return Tuner(model or Bag(), how, seed, train or rows(60), judging, PADDING, folder, torch.device("cpu"))
+
+
+def tuned(folder, kills=(), seed: int = 1, **changes) -> tuple[Tuner, np.ndarray]:
+    """Tune as the stage does; each attempt of `kills` ends within that step, and a new process goes on."""
+    for last in (*kills, None):
         set_seed(seed)
-        judged = judge or rows(40, 1)
-        tuner = Tuner(Bag(), how, seed, metric, train or rows(60), judged, PADDING, folder, torch.device("cpu"))
-        assert tuner.run(Interrupts(after)) == (after == 0)
-    return tuner, tuner.outcome(rows(40, 2))
+        tuner = tuner_of(folder, seed, **changes)
+
+        def step_or_end(step: int, chosen: list[int], goes=tuner._train_step, last=last) -> float:
+            if step == last:
+                raise Killed
+            return goes(step, chosen)
+
+        tuner._train_step = step_or_end
+        with pytest.raises(Killed) if last is not None else contextlib.nullcontext():
+            tuner.run()
+    return tuner, tuner.predict(rows(40, 2))
 
 
 @pytest.mark.parametrize("shuffle", ["state", "epoch"])
-def test_killed_anywhere_the_result_has_the_same_bits(tmp_path, shuffle):
-    """In the middle of an epoch, at its end, and twice: orders, dropout, moments and the best weights go on."""
-    _, whole = tuned(tmp_path / "whole", shuffle=shuffle)
-    assert len(whole.chosen_by) == 3
-    for name, stops in {"middle": (3,), "end": (7,), "twice": (9, 4), "first": (1,)}.items():
-        _, again = tuned(tmp_path / name, stops, shuffle=shuffle)
-        assert np.array_equal(whole.logits, again.logits), name
-        assert whole.chosen_by == again.chosen_by and whole.epoch == again.epoch
+def test_killed_anywhere_the_result_has_the_same_bits(tmp_path, shuffle, caplog):
+    """In the first epoch, as another begins, and twice: orders, dropout, moments and the best weights go on."""
+    caplog.set_level("INFO")
+    whole, logits = tuned(tmp_path / "whole", shuffle=shuffle)
+    assert len(whole.scores) == 3 and whole.step == whole.steps == 21
+    for name, kills in {"first": (3,), "begin": (7,), "twice": (10, 15)}.items():
+        again, same = tuned(tmp_path / name, kills, shuffle=shuffle)
+        assert np.array_equal(logits, same), name
+        assert whole.scores == again.scores and whole.epoch == again.epoch
+    assert "going on after epoch 2 of 3" in caplog.text, "one epoch is repeated, at most"
     _, other = tuned(tmp_path / "other", seed=2, shuffle=shuffle)
-    assert not np.array_equal(whole.logits, other.logits)
+    assert not np.array_equal(logits, other)
 
 
 def test_the_order_by_state_is_that_of_a_dataloader(tmp_path):
     """The challenge's script iterates over a DataLoader per epoch, and another one to choose the best epoch."""
-    how = Tuning.model_validate(HOW)
-    tuner = Tuner(Bag(), how, 7, "accuracy", rows(60), rows(40, 1), PADDING, tmp_path, torch.device("cpu"))
+    tuner = tuner_of(tmp_path, 7)
     set_seed(7)
     ours = [tuner._next_order(0), torch.rand(2), tuner._next_order(1)]
     set_seed(7)
@@ -94,34 +113,27 @@ def test_the_order_by_state_is_that_of_a_dataloader(tmp_path):
 
 
 def test_what_can_be_learnt_is_learnt_and_noise_stays_at_chance(tmp_path):
-    _, outcome = tuned(tmp_path / "a", epochs=20)
-    assert (outcome.logits.argmax(1) == rows(40, 2).labels).all()
+    _, logits = tuned(tmp_path / "a", epochs=20)
+    assert (logits.argmax(1) == targets(rows(40, 2))).all()
     noise = rows(200, 3, learnable=False)
-    _, outcome = tuned(tmp_path / "b", epochs=5, train=noise, judge=rows(200, 4, learnable=False))
-    assert all(0.35 < score < 0.65 for score in outcome.chosen_by)
+    tuner, _ = tuned(tmp_path / "b", epochs=5, train=noise, judge=rows(200, 4, learnable=False))
+    assert all(0.35 < score < 0.65 for score in tuner.scores)
 
 
 def test_the_best_epoch_is_chosen_and_patience_ends_the_run(tmp_path, caplog):
     caplog.set_level("INFO")
-    _, best = tuned(tmp_path / "best", epochs=6)
-    assert best.epoch == best.chosen_by.index(max(best.chosen_by)) + 1  # strictly better: the first of the best
-    _, last = tuned(tmp_path / "last", epochs=6, select="last")
-    assert last.epoch == 6 and last.chosen_by == best.chosen_by
+    noise = {"train": rows(60, learnable=False), "judge": rows(9, 4, learnable=False)}
+    best, of_best = tuned(tmp_path / "best", epochs=6, **noise)
+    assert best.epoch == best.scores.index(max(best.scores)) + 1 < 6, "strictly better: the first of the best"
+    last, of_last = tuned(tmp_path / "last", epochs=6, select="last", **noise)
+    assert last.epoch == 6 and last.scores == best.scores and not np.array_equal(of_best, of_last)
+    tuned(tmp_path / "better")
     assert "better than all before" in caplog.text
-    flat = EncodedRows([[9, 4]] * 8, np.zeros(8, np.int64), 0)
-    _, short = tuned(tmp_path / "short", epochs=50, patience=2, train=rows(60, learnable=False), judge=flat)
-    assert "best" not in caplog.text.split("epoch 1:")[-1] and "better" not in caplog.text.split("epoch 1:")[-1]
+    flat = encoded([[9, 4]] * 8, np.arange(8) % 2)  # all epochs are equally good
+    for name, kills in {"whole": (), "killed": (16,)}.items():
+        short, _ = tuned(tmp_path / name, kills, epochs=9, patience=2, judge=flat)
+        assert short.scores == [0.5] * 3 and short.epoch == 1 and short.step == 21
     assert "epochs 1, 2, 3 are equally good on the 8 rows that choose: the first of them counts" in caplog.text
-    waited = short.chosen_by[-3:]
-    assert len(short.chosen_by) < 50 and max(waited[1:]) <= max(short.chosen_by[:-2])
-
-
-def test_patience_goes_on_where_it_was(tmp_path):
-    """All epochs are equally good; killed in the third, which is the second without progress, the run ends with it."""
-    flat = EncodedRows([[9, 4]] * 8, np.arange(8) % 2, 0)
-    for name, stops in {"whole": (), "killed": (16,)}.items():
-        _, outcome = tuned(tmp_path / name, stops, epochs=9, patience=2, judge=flat)
-        assert outcome.chosen_by == [0.5] * 3 and outcome.epoch == 1
 
 
 def test_rates():
@@ -166,19 +178,37 @@ class Broken(Bag):
         super().__init__()
         self._always = always
 
-    def forward(self, ids: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
-        return super().forward(ids, there) * (torch.nan if self._always or not self.training else 1)
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return super().forward(input_ids, attention_mask) * (torch.nan if self._always or not self.training else 1)
 
 
 @pytest.mark.parametrize(
     ("always", "message"),
     [
         (True, "the loss at step 0 is not a number: the weights of this model"),
-        (False, "after step 7, .*; lower learning"),
+        (False, "after epoch 1, .*; lower learning"),
     ],
 )
 def test_answers_that_are_no_numbers_are_an_error(always, message, tmp_path):
-    how = Tuning.model_validate(HOW)
-    given = (how, 1, "accuracy", rows(60), rows(40, 1), PADDING, tmp_path, torch.device("cpu"))
     with pytest.raises(UserError, match=message):
-        Tuner(Broken(always), *given).run(Interrupts(0))
+        tuner_of(tmp_path, model=Broken(always)).run()
+
+
+BERT = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def test_words_of_sentences_are_learnt_by_the_same_loop(tmp_path):
+    """The class of a word is whether its token is even; half of the words have no token: no loss, and a wrong answer."""
+    BertModel(BertConfig(**BERT, max_position_embeddings=16)).save_pretrained(tmp_path / "bert")
+    random, found = np.random.default_rng(0), []
+    for _ in range(80):
+        ids = random.integers(4, 60, size=random.integers(2, 6))
+        labels, there = np.repeat(ids % 2, 2), np.arange(2 * len(ids)) % 2 == 0
+        found.append(Row({"input_ids": ids.tolist(), "words": [*range(len(ids))]}, labels, there, False))
+    set_seed(1)
+    model = PooledTagger(tmp_path / "bert", 2, 0.0)
+    tuner = tuner_of(tmp_path / "a", model=model, train=found, judge=found[:9], epochs=12, learning_rate=0.01)
+    tuner.run()
+    told = spread(found, tuner.predict(found).argmax(1), NONE)
+    assert metrics.value("accuracy", [row.labels for row in found], told, ["a", "b"], True) == 0.5
+    assert [each[1] for each in told[:5]] == [NONE] * 5 and tuner.scores[-1] == 1.0

@@ -99,7 +99,7 @@ def test_other_models_have_other_tokens():
     bert = SCRATCH | {"config": {"model_type": "bert"}}
     assert settings_of(configuration(SCRATCH), "occ", "tokenizer")["characters"] == 512
     assert "characters" not in settings_of(configuration(bert), "occ", "tokenizer")
-    assert inputs.characters(configuration(SCRATCH, tokenizer={"source": "words.json"}), "occ") is None
+    assert inputs.characters(configuration(SCRATCH, tokenizer={"source": "words.json"}).model("occ")) is None
 
 
 def read_folder(folder: str) -> list[str]:

@@ -1,17 +1,15 @@
 """Adapters on a frozen model: what is trained and kept, and the merged weights of the export."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers
-from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
-from babelmill.core.files import UserError, write_json
-from babelmill.release.folder.adapters import write_adapter, write_merged
-from babelmill.release.folder.architectures import ExportInputs, TransformersFolder, hub_config
+from babelmill.config.schema import Export
+from babelmill.core.files import write_json
+from babelmill.release.folder.architectures import ExportInputs, TransformersFolder
 from babelmill.release.folder.loading import load
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
 from babelmill.training.networks.loss import loss
@@ -58,16 +56,17 @@ def test_adapters_alone_are_trained_and_kept(kind, begun, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_merged_weights_are_the_trained_model(kind, begun, tmp_path):
-    """Written from files, and merged by peft: the same; and the same scores as with adapters that are not merged."""
+    """The same scores as with adapters that are not merged, in a folder that any program loads."""
     made, base = begun(kind)
     change(made)
     model, out = tmp_path / "model", tmp_path / "export"
     model.mkdir()
     save_file({name: value.clone() for name, value in made.weights().items()}, model / "model.safetensors")
     write_json(model / "config.json", made.config)
-    write_merged(out / "model.safetensors", base, model / "model.safetensors", made.config)
-    write_json(out / "config.json", hub_config(made.config))
+    out.mkdir()
+    choices = Export(variants=["main"], default_variant="main")
     architecture = TransformersFolder()
+    architecture.write(out, ExportInputs(model, model, [], base), choices)
     trained, rows = architecture.trained(model, "main", base), random_rows(VOCABULARY.size, 32)
     ((case, found),) = compare_variant(architecture, ExportInputs(model, model, [], base), (out, None), "main", rows)
     check_differences(kind, found)
@@ -116,32 +115,6 @@ def test_activations_are_made_again_for_adapters(kind, begun, tmp_path):
         made.gradients.reduce()
         found.append(torch.cat([parameter.grad.flatten() for parameter in made.trained().values()]))
     assert found[0].norm() > 0 and torch.equal(*found)
-
-
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_adapters_are_those_that_peft_loads(kind, begun, tmp_path):
-    """From their folder onto the model that they were trained on: the merged model."""
-    made, base = begun(kind)
-    change(made)
-    saved = tmp_path / "model.safetensors"
-    save_file({name: value.clone() for name, value in made.weights().items()}, saved)
-    known = {"name": "owner/name", "repository": "owner/name", "commit": "c" * 40}
-    files = write_adapter(tmp_path, saved, made.config["adapter"], known)
-    assert sorted(files) == sorted(f"adapter/{path.name}" for path in (tmp_path / "adapter").iterdir())
-    config = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
-    assert (config["base_model_name_or_path"], config["revision"]) == ("owner/name", "c" * 40)
-    write_json(tmp_path / "base/config.json", hub_config(made.config))
-    base.rename(tmp_path / "base/model.safetensors")
-    write_merged(tmp_path / "merged/model.safetensors", tmp_path / "base/model.safetensors", saved, made.config)
-    write_json(tmp_path / "merged/config.json", hub_config(made.config))
-    auto_class = getattr(transformers, made.config["auto_class"])
-    found = PeftModel.from_pretrained(auto_class.from_pretrained(tmp_path / "base"), tmp_path, subfolder="adapter")
-    merged = auto_class.from_pretrained(tmp_path / "merged").eval()
-    row = torch.arange(5, 25)[None]
-    with torch.no_grad():
-        torch.testing.assert_close(found.eval()(row).logits, merged(row).logits, atol=1e-5, rtol=1e-5)
-    with pytest.raises(UserError, match="have new names here, those of EuroBERT"):
-        write_adapter(tmp_path / "other", saved, made.config["adapter"], known | {"renamed": "EuroBERT"})
 
 
 def test_a_frozen_output_layer_gets_no_gradient():

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from babelmill.model.attention import attention, position_buckets, visible
-from babelmill.training.arithmetic import scoring_device
+from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.kernels.dropout import KeyedAttention, Keys
 from babelmill.training.kernels.pytorch_kernels import CPUAttention, OneHotAttention
 

@@ -9,11 +9,10 @@ import torch
 from babelmill.core.files import UserError, write_json
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.batches import TokenStream
 from babelmill.training.plan import plan
-from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import hides_alone, objective_of
-from babelmill.training.plan.rows import Rows
+from babelmill.training.plan.rows import Packed, Rows
 from helpers.training import training_data
 from helpers.training.training_data import VOCABULARY, documents, every_row, section, stream, write_documents
 

@@ -15,13 +15,13 @@ from torch._inductor import config as inductor
 
 from babelmill.core.files import UserError
 from babelmill.runtime.processes import Processes
-from babelmill.training.batches.token_batches import MicroBatch, TokenStream
+from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.kernels import compilation, dropout
 from babelmill.training.kernels.compilation import Graphs, graphs_of
 from babelmill.training.networks import loss as loss_module
-from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import every_row
+from babelmill.training.plan.rows import Packed
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer
 from helpers.training.training_data import VOCABULARY, documents, section, write_documents

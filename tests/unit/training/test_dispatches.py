@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from babelmill.training.kernels import dropout
 from babelmill.training.kernels.pytorch_kernels import OneHotAttention
+from babelmill.training.optimization.gradients import Sharding
 from babelmill.training.optimization.optim import Lamb, parameter_groups
-from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer
 from helpers.training.training_data import documents, write_documents
@@ -51,7 +51,7 @@ def make(tmp_path):
 
 
 def test_the_host_waits_for_nothing_in_a_step(make):
-    """But for the norm of the gradient, which is looked at on a CPU alone (`optim.clip_to`)."""
+    """But for the norm of the gradient, which is looked at on a CPU alone (`gradients.clip_to`)."""
     trainer = make()
     for number, attention_type in ((1, None), (2, OneHotAttention)):
         if attention_type:  # as on a GPU where our kernel cannot be used, with dropout

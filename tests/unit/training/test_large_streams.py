@@ -12,10 +12,10 @@ import torch
 from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.training.batches.token_batches import TokenStream
-from babelmill.training.plan.layouts import Packed
+from babelmill.training.batches import TokenStream
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.rows import Packed
 from babelmill.training.plan.schedule import validation_bound, validation_steps
 from helpers.stages import any_settings
 from helpers.training.tiny_trainer import trainer_maker

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from babelmill.training.batches import masking
-from babelmill.training.batches.masking import MaskKeys
+from babelmill.training.batches import MaskKeys, choose, corrupt, spans_of
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import Hiding
 from babelmill.training.plan.randomness import ACTION, PRIORITY, REPLACEMENT, SPAN
@@ -26,15 +25,15 @@ def masked():
     tokens = torch.randint(16, 2048, (ROWS, LENGTH), generator=generator)
     maskable = torch.rand(ROWS, LENGTH, generator=generator) > 0.05
     count = torch.randint(1, 60, (ROWS,), generator=generator)
-    span = masking.spans(keys().span, POSITION, 3)
-    chosen = masking.choose(maskable, count, span, keys().priority, POSITION)
+    span = spans_of(keys().span, POSITION, 3)
+    chosen = choose(maskable, count, span, keys().priority, POSITION)
     return (
         tokens,
         maskable,
         count,
         span,
         chosen,
-        masking.corrupt(tokens, chosen, span, keys(), POSITION, MASK, ORDINARY, HIDING),
+        corrupt(tokens, chosen, span, keys(), POSITION, MASK, ORDINARY, HIDING),
     )
 
 
@@ -75,14 +74,14 @@ def test_a_permutation_has_every_number_once(size):
 @pytest.mark.parametrize(("random", "keep"), [(0.0, 0.0), (0.3, 0.2), (0.0, 1.0)])
 def test_other_shares_of_what_stands_in_place_of_the_hidden(masked, random, keep):
     tokens, _, _, span, chosen, _ = masked
-    corrupted = masking.corrupt(tokens, chosen, span, keys(), POSITION, MASK, ORDINARY, Hiding(random, keep))
+    corrupted = corrupt(tokens, chosen, span, keys(), POSITION, MASK, ORDINARY, Hiding(random, keep))
     share = chosen.sum()
     assert ((corrupted == MASK) & chosen).sum() / share == pytest.approx(1 - random - keep, abs=0.02)
     assert ((corrupted == tokens) & chosen).sum() / share == pytest.approx(keep, abs=0.02)
 
 
 def test_spans_are_one_to_three_long_and_equally_often():
-    span = masking.spans(keys().span, POSITION, 3)
+    span = spans_of(keys().span, POSITION, 3)
     assert (span[:, 0] == 0).all() and ((span.diff() == 0) | (span.diff() == 1)).all()
     lengths = torch.cat([torch.bincount(row)[:-1] for row in span])
     shares = torch.bincount(lengths, minlength=4).double() / len(lengths)
@@ -105,9 +104,9 @@ def test_whole_spans_are_taken_but_for_the_last(masked):
 
 def test_nothing_is_chosen_where_nothing_should_be():
     maskable = torch.tensor([[True] * 8, [False] * 8])
-    span = masking.spans(keys(2).span, POSITION[:8], 3)
-    assert not masking.choose(maskable, torch.tensor([0, 0]), span, keys(2).priority, POSITION[:8]).any()
-    assert masking.choose(maskable, torch.tensor([8, 0]), span, keys(2).priority, POSITION[:8]).sum() == 8
+    span = spans_of(keys(2).span, POSITION[:8], 3)
+    assert not choose(maskable, torch.tensor([0, 0]), span, keys(2).priority, POSITION[:8]).any()
+    assert choose(maskable, torch.tensor([8, 0]), span, keys(2).priority, POSITION[:8]).sum() == 8
 
 
 def test_eighty_ten_ten_by_span(masked):

@@ -14,7 +14,7 @@ from babelmill.model.norbert4 import attention, attention_weights
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.kernels.dropout import Keys
-from babelmill.training.kernels.norbert4_functions import KeyedNorBERT4Attention
+from babelmill.training.kernels.install import KeyedNorBERT4Attention
 from helpers.training.tiny_trainer import ALONE, make_trainer, train_together
 from helpers.training.training_data import documents, write_documents
 

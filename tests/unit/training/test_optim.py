@@ -10,11 +10,11 @@ from torch import nn
 
 from babelmill.config import schema
 from babelmill.training.optimization import optim
+from babelmill.training.optimization.gradients import clip
 from babelmill.training.optimization.optim import (
     FusedAdamW,
     Lamb,
     MovingAverage,
-    clip,
     make_optimizer,
     orthogonalize,
     parameter_groups,

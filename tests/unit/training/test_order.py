@@ -9,9 +9,9 @@ import torch
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan import randomness
-from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan, Step
 from babelmill.training.plan.randomness import DOCUMENTS, ORDER
+from babelmill.training.plan.rows import Packed
 from helpers.training.tiny_trainer import ALONE, make_trainer, train_together
 from helpers.training.training_data import VOCABULARY, documents, section, stream, write_documents
 

@@ -9,9 +9,9 @@ from safetensors.numpy import load_file
 
 from babelmill.config import schema
 from babelmill.core.files import UserError
-from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import LanguageSchedule, Plan, interleave
+from babelmill.training.plan.rows import Packed
 from babelmill.training.plan.schedule import (
     PERIOD,
     learning_rate_factor,

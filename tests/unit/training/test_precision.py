@@ -5,7 +5,7 @@ import torch
 
 from babelmill.runtime import cost
 from babelmill.runtime.cost import precision_of
-from babelmill.training.arithmetic import fast_in_bf16
+from babelmill.training.kernels.compilation import fast_in_bf16
 
 AVX512 = "fma avx2 avx512f avx512dq avx512bw avx512vl"
 

@@ -17,7 +17,7 @@ from babelmill.evaluation.metrics import METRICS
 from babelmill.model.gpt_bert import training_mask
 from babelmill.release.card.card import ModelCard
 from babelmill.runtime.processes import Processes
-from babelmill.training.optimization.sharding import Sharding
+from babelmill.training.optimization.gradients import Sharding
 from babelmill.training.plan import objectives
 from helpers.training.tiny_trainer import make_trainer
 from helpers.training.training_data import VOCABULARY, documents, write_documents

@@ -12,11 +12,11 @@ from babelmill.core.files import UserError
 from babelmill.runtime.checkpoint import Checkpoints, SavedTensors
 from babelmill.runtime.processes import Processes, in_words
 from babelmill.train import make_network
-from babelmill.training.batches.token_batches import TokenStream
-from babelmill.training.optimization.sharding import rows_of
-from babelmill.training.plan.layouts import Packed
+from babelmill.training.batches import TokenStream
+from babelmill.training.optimization.gradients import rows_of
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.rows import Packed
 from babelmill.training.trainer import Trainer
 from helpers.models.transformers_models import model_section, network, train_section
 from helpers.training.tiny_trainer import train_together

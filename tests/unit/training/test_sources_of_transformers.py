@@ -20,13 +20,12 @@ from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.train import make_network
-from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.batches import TokenStream
 from babelmill.training.networks.source_weights import load_weights
-from babelmill.training.networks.transformers_config import config_to_train
-from babelmill.training.networks.transformers_models import on_meta, shape_of
-from babelmill.training.plan.layouts import Packed
+from babelmill.training.networks.transformers_models import config_to_train, on_meta, shape_of
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.rows import Packed
 from helpers.models.published_models import KINDS, publish
 from helpers.models.transformers_models import ALONE, loss_by_document
 from helpers.stages import read_settings, run_stage, write_corpus
@@ -170,7 +169,7 @@ HEAD = "cls.predictions.transform.dense.weight"
 @pytest.mark.parametrize(
     ("change", "more", "words"),
     [
-        (lambda: change_weights(lambda w: w.pop(HEAD)), {}, ["1 of ", "weights of BertForMaskedLM", HEAD, "the head"]),
+        (lambda: change_weights(lambda w: w.pop(HEAD)), {}, ["1 weights of BertForMaskedLM", HEAD, "another task"]),
         (
             lambda: change_weights(lambda w: w.update(more=torch.ones(1))),
             {},
@@ -184,7 +183,7 @@ HEAD = "cls.predictions.transform.dense.weight"
         (
             lambda: change_weights(lambda w: w.update({"cls.predictions.decoder.weight": torch.ones(134, 16)})),
             {},
-            ["cls.predictions.decoder.weight differ", "tie_word_embeddings = true", "set tie_word_embeddings: false"],
+            ["cls.predictions.decoder.weight differs", "set tie_word_embeddings: false"],
         ),
         (lambda: change_config(quantization_config={"bits": 4}), {}, ["quantized"]),
         (lambda: None, {"model": {"architecture": "gpt_bert"}}, ["is a bert model", "set model.architecture"]),

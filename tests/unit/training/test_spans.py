@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from babelmill.model.gpt_bert import training_mask
-from babelmill.training.kernels import spans
+from babelmill.training.kernels import dropout
 
 ROWS = 40
 
@@ -22,23 +22,23 @@ def mask(length: int) -> torch.Tensor:
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 200, 320])
 def test_spans_are_what_is_seen(length):
     seen = mask(length)
-    found = spans.of_mask(seen)
+    found = dropout.spans_of_mask(seen)
     for row, of_row in zip(seen[:, 0], found, strict=True):
         for by_tile, of_tiles in zip((row, row.T), of_row, strict=True):
-            for tile, span in zip(by_tile.split(spans.TILE), of_tiles, strict=True):
+            for tile, span in zip(by_tile.split(dropout.TILE), of_tiles, strict=True):
                 places = tile.any(0).nonzero()
                 first, end = (places[0].item(), places[-1].item() + 1) if len(places) else (length, 0)
                 assert span.tolist() == [first, end]
-    assert torch.equal(spans.whole(ROWS, length, seen.device), spans.of_mask(torch.ones_like(seen)))
+    assert torch.equal(dropout.whole_spans(ROWS, length, seen.device), dropout.spans_of_mask(torch.ones_like(seen)))
 
 
 @pytest.mark.parametrize("length", [65, 200, 320])
 def test_what_is_read_of_the_scores_has_been_written(length):
     """One kernel writes the gradients of scores by the spans of keys; another one reads them by those of queries."""
-    of_queries, of_keys = spans.of_mask(mask(length)).unbind(1)
+    of_queries, of_keys = dropout.spans_of_mask(mask(length)).unbind(1)
     tiles, left_out = torch.arange(of_queries.size(1)), 0
     for queries, keys in zip(of_queries, of_keys, strict=True):
-        (a, b), (c, d) = ((span[:, 0] // spans.TILE, -(-span[:, 1] // spans.TILE)) for span in (queries, keys))
+        (a, b), (c, d) = ((span[:, 0] // dropout.TILE, -(-span[:, 1] // dropout.TILE)) for span in (queries, keys))
         read = (tiles >= a[:, None]) & (tiles < b[:, None])
         written = (tiles >= c[:, None]) & (tiles < d[:, None])
         assert torch.equal(read, written.T)

@@ -14,7 +14,7 @@ from babelmill.runtime import cost
 from babelmill.train import announce
 from babelmill.training.kernels import dropout
 from babelmill.training.optimization import gradients
-from babelmill.training.optimization.sharding import Sharding
+from babelmill.training.optimization.gradients import Sharding
 from babelmill.training.plan import rows as dealing
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker

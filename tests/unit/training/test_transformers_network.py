@@ -18,13 +18,14 @@ from babelmill.core.files import write_json
 from babelmill.release.card.card import ALSO_IN_4
 from babelmill.release.folder.architectures import ExportInputs, TransformersFolder
 from babelmill.release.folder.loading import runs_code
-from babelmill.release.folder.prove import KEPT, check_differences, compare_variant, portions, random_rows
+from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks.source_weights import load_weights
-from babelmill.training.networks.transformers_config import known_keys, planned
 from babelmill.training.networks.transformers_models import (
     blocks_of,
+    known_keys,
+    planned,
     read_config,
     without_values,
 )
@@ -219,8 +220,7 @@ def write_folder(kind: str, folder: Path, vocabulary: Vocabulary = VOCABULARY) -
     for name, weights in (("model", made.weights()), ("ema", network(kind).weights())):
         write_tensors(model / f"{name}.safetensors", weights, {"format": "pt"})
     write_json(model / "config.json", made.config)
-    choices = {"variants": ["main", "ema"], "default_variant": "main", "logits_alignment": "mlm", "include_raw": False}
-    choices |= {"adapter": "none"}
+    choices = {"variants": ["main", "ema"], "default_variant": "main", "logits_alignment": "mlm"}
     out.mkdir()
     TransformersFolder().write(out, ExportInputs(model, folder, []), Export.model_validate(choices))
     return out
@@ -265,7 +265,7 @@ def test_the_folder_is_the_trained_model(folders, kind):
 
 
 def test_one_model_at_a_time_is_in_memory_and_one_layer_of_it_in_float64(folders):
-    """And its weights in float32 are the file's pages. As many rows at once as their scores have room."""
+    """And its weights in float32 are the file's pages."""
     model, rows, made = folders["llama"].parent / "model", random_rows(VOCABULARY.size, 32), []
 
     class Watched(TransformersFolder):
@@ -287,8 +287,6 @@ def test_one_model_at_a_time_is_in_memory_and_one_layer_of_it_in_float64(folders
     assert [case.auto_class for case, _ in compared if made[0]() is None] == ["AutoModelForCausalLM"]
     layer = transformers.AutoModelForCausalLM.from_pretrained(folders["llama"]).model.layers[0]
     assert set(seen) == {0, len(list(layer.parameters()))}
-    assert [len(p) for p in portions(rows, KEPT // 40)] != [len(rows)]
-    assert [row for part in portions(rows, KEPT // 40) for row in part] == rows
 
 
 @pytest.mark.slow

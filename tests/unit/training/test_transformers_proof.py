@@ -10,8 +10,14 @@ import transformers
 from babelmill.core.files import UserError
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks.transformers_check import Proof, prove, smaller
-from babelmill.training.networks.transformers_config import config_to_train
-from babelmill.training.networks.transformers_models import MASKED, auto_class, blocks_of, make_model, read_config
+from babelmill.training.networks.transformers_models import (
+    MASKED,
+    auto_class,
+    blocks_of,
+    config_to_train,
+    make_model,
+    read_config,
+)
 from helpers.models.transformers_models import model_section, network, train_section
 from helpers.training.training_data import VOCABULARY, train_settings
 

@@ -12,9 +12,9 @@ from babelmill.core import manifest
 from babelmill.core.words import and_words
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training import words_read
-from babelmill.training.plan.layouts import Packed
+from babelmill.training.data import snapshot_steps, training_words
 from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.rows import Packed
 from helpers import ROOT
 from helpers.stages import any_settings
 from helpers.training.training_data import section
@@ -50,8 +50,8 @@ def test_the_words_of_shards_are_those_of_the_text(trained, tmp_path):
     assert counts["words"] == wanted and counts["tokens"] > 500_000
     figures = {name: {"train": count} for name, count in counts.items()}
     manifest.write(folder, any_settings(), ["train.safetensors"], [], figures)
-    assert words_read.training_words(folder, None) == wanted
-    assert words_read.training_words(folder, 5.0) == sum(len(text.encode()) for text in repeated) / 5
+    assert training_words(folder, None) == wanted
+    assert training_words(folder, 5.0) == sum(len(text.encode()) for text in repeated) / 5
 
 
 def test_scripts_without_spaces_count_bytes():
@@ -71,7 +71,7 @@ def test_a_snapshot_is_of_the_first_step_that_has_read_its_words():
     plan = Plan(section("train", max_steps=50, global_batch_tokens=320), 1.0, layouts)
     per_token = plan.words_per_token([2000.0, 900.0])  # half a word and 0.9 of a word a token
     assert per_token == pytest.approx(0.8 * 0.5 + 0.2 * 0.9, abs=1e-3)
-    steps = words_read.snapshot_steps(plan, per_token, [1e-9, 0.001, 0.002, 1.0])
+    steps = snapshot_steps(plan, per_token, [1e-9, 0.001, 0.002, 1.0])
     assert steps.pop(1) == [1e-9] and [1.0] not in steps.values()
     for step, (point,) in steps.items():
         assert plan.tokens_until(step - 1) * per_token < point * 1e6 <= plan.tokens_until(step) * per_token
@@ -84,9 +84,9 @@ def test_a_point_shortly_after_the_end_is_the_end():
     plan = Plan(section("train", epochs=10, max_steps=None, global_batch_tokens=320), 1.0, layouts)
     per_token = plan.words_per_token([9_800_000.0])
     assert per_token * plan.tokens_until(plan.steps) == pytest.approx(98e6, rel=0.005)
-    steps = words_read.snapshot_steps(plan, per_token, list(map(float, BABYLM)))
+    steps = snapshot_steps(plan, per_token, list(map(float, BABYLM)))
     assert steps[plan.steps] == [100.0] and sum(map(len, steps.values())) == 19
-    short = words_read.snapshot_steps(plan, 0.98 * per_token, list(map(float, BABYLM)))
+    short = snapshot_steps(plan, 0.98 * per_token, list(map(float, BABYLM)))
     assert max(short) < plan.steps and sum(map(len, short.values())) == 18
     assert kept_at_the_end([90.0, 100.0, 101.0], 98.0) == [90.0, 100.0]
 

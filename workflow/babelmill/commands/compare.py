@@ -34,16 +34,15 @@ from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.words import aligned
 from babelmill.evaluation.metrics import BITS, DOCUMENTS, SHARE, metrics_of
+from babelmill.evaluation.statistics import holm, mcnemar, of_points, over_documents
 from babelmill.evaluation.suite_scores import most_pairs, weighting
 from babelmill.graph import changed_values
 from babelmill.reporting.results import ModelResults, different_precisions, find
-from babelmill.reporting.table import ALL, TUNED, ScoreRow, of_suite, rows_of, shown, unit_text
+from babelmill.reporting.table import ALL, TUNED, Frame, ScoreRow, of_suite, rows_of, shown, unit_text
 from babelmill.stages import LABEL, STAGES
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
-from babelmill.suites.results import by, mean_of_groups, mean_of_phenomena, paradigm_weights, share_of
-from babelmill.suites.statistics import bootstrap, holm, mcnemar, over_documents
-from babelmill.tasks import comparing
-from babelmill.tasks.metrics import counts_of_words
+from babelmill.suites.results import by, mean_of_groups, paradigm_weights
+from babelmill.tasks.metrics import compared, compared_words, counts_of_words
 
 SURE = 0.05
 NAME = 16  # characters of a name in the head of a table
@@ -133,26 +132,29 @@ def validation_text(models: list[ModelResults], names: list[str]) -> list[str]:
     if texts[0] != texts[1] or found[0].get("documents") != found[1].get("documents"):
         return ["validation text: not compared, because they were not measured on the same documents"]
     documents = [documents_of(model) for model in models]
-    scores = [each["variants"][model.default] for model, each in zip(models, found, strict=True)]
+    first, second = (each["variants"][model.default] for model, each in zip(models, found, strict=True))
     for name, metric in metrics_of(found[0]).items():
-        if name in scores[0] and name in scores[1]:
+        if name in first and name in second:
             ends, unit = (None, None), metric.unit
             if documents[0] and documents[1]:
                 columns = f"{models[0].default}_{name}", f"{models[1].default}_{name}"
-                ends = over_documents((documents[0], documents[1]), columns)[1:]
-            what = f"{name} (upper bound)" if metric.bound else name
-            n, pair = found[0].get("documents", {}).get("scored", 0), [each[name]["value"] for each in scores]
-            tests.append(Tested(what, n, (pair[0], pair[1]), ends))
+                ends = over_documents((documents[0], documents[1]), columns)[1:3]
+            what, n = f"{name} (upper bound)" if metric.bound else name, found[0].get("documents", {}).get("scored", 0)
+            tests.append(Tested(what, n, (first[name]["value"], second[name]["value"]), ends))
     return [f"validation text, {unit_text(unit)}; intervals are over documents", *table(tests, unit, names)]
 
 
 def documents_of(model: ModelResults) -> pa.Table | None:
     """Return the table of the documents' scores; None for a model of labels."""
-    folder = model.folders["evaluate", ""]
     if DOCUMENTS not in model.manifest("evaluate")["files"]:
         return None
-    manifest.verify(folder, DOCUMENTS)
-    return pq.ParquetFile(folder / DOCUMENTS).read()
+    return read(model.folders["evaluate", ""], DOCUMENTS)
+
+
+def read(folder: Path, name: str) -> pa.Table:
+    """Return a table of a result; raise a UserError if it is damaged."""
+    manifest.verify(folder, name)
+    return pq.ParquetFile(folder / name).read()
 
 
 # Suites.
@@ -160,12 +162,10 @@ def documents_of(model: ModelResults) -> pa.Table | None:
 
 def on_suite(suite: str, models: list[ModelResults], names: list[str], asked: str | None) -> Iterator[list[str]]:
     """Yield the comparison on a suite: one block of lines per language in which both models were scored."""
-    about, tables = [model.scores[suite] for model in models], []
+    about = [model.scores[suite] for model in models]
     kind = KINDS[about[0].get("kind", "pairs")]
     assert isinstance(kind, OfSentences | OfWords)
-    for model in models:
-        manifest.verify(model.folders["score", suite], kind.table)
-        tables.append(pq.ParquetFile(model.folders["score", suite] / kind.table).read())
+    tables = [read(model.folders["score", suite], kind.table) for model in models]
     codes = [code for code in about[0]["languages"] if code in about[1]["languages"]]
     if not codes:
         yield [f"{suite}: not compared, because the models were scored in different languages"]
@@ -216,24 +216,16 @@ def on_items(kind: OfSentences, about: dict[str, Any], rows: list[pa.Table], met
 
     def tested(what: str, mine: np.ndarray, of: str) -> Tested:
         """Return the test on some of the items, whose paradigms are weighted as `results.summary` does."""
-        (first, second), mine_of = points[:, mine], paradigms[mine]
-        groups, strata = np.unique(mine_of, return_inverse=True)
-        if of == "phenomena":
-            weights = paradigm_weights(mine_of, phenomena[mine])
-            scores = [mean_of_phenomena(each, mine_of, phenomena[mine]) for each in (first, second)]
-        elif of == "paradigms":
-            weights, scores = {}, [mean_of_groups(by(mine_of, each).values()) for each in (first, second)]
-        else:
-            weights, scores = sizes, [share_of(each, mine_of, sizes) for each in (first, second)]
-        ends = bootstrap(
-            first[None],
-            second[None],
-            None if weights is None else strata,
-            [weights[name] for name in groups] if weights else [],
-        )
-        test, pair = mcnemar(first, second), (scores[0]["score"], scores[1]["score"])
+        both, names = points[:, mine], paradigms[mine]
+        groups, strata = np.unique(names, return_inverse=True)
+        weights = sizes
+        if of != "pairs":
+            weights = dict.fromkeys(groups, 1.0) if of == "paradigms" else paradigm_weights(names, phenomena[mine])
+        shares = [weights[name] for name in groups] if weights else []
+        means = [mean_of_groups(by(names, each).values(), shares)["score"] if weights else each.mean() for each in both]
+        found, test = of_points(both, strata if weights else None, shares), mcnemar(both[0], both[1])
         how = f"McNemar, {test.first:,} : {test.second:,}" + (f", {test.half:,} ties" if test.half else "")
-        return Tested(what, int(mine.sum()), pair, (ends[0], ends[1]), test.p, how)
+        return Tested(what, int(mine.sum()), (means[0], means[1]), found[1:3], test.p, how)
 
     whole = f"all that both scored, of {len(every):,}" if not common.all() else ALL
     yield tested(whole, np.ones(points.shape[1], bool), about["headline"]["of"])
@@ -250,7 +242,31 @@ class Run(NamedTuple):
     folder: Path
     about: dict[str, Any]
     scores: dict[str, Any]
-    rows: dict[str, list[Any]]
+    rows: Frame
+
+    def numbers(self, code: str, column: str) -> np.ndarray:
+        """Return a column of labels in a language as numbers of classes, [rows]; -1 for a word without a prediction."""
+        classes = {name: number for number, name in enumerate(self.scores["languages"][code]["classes"])}
+        return self.rows[self.rows["language"] == code][column].map(classes).fillna(-1).to_numpy(int)
+
+    def counts(self, code: str) -> np.ndarray:
+        """Return what `counts_of_words` returns of the words that were tagged in a language, [sentences, 3]."""
+        begins = np.flatnonzero(np.diff(self.rows[self.rows["language"] == code]["sentence"])) + 1
+        labels, told = (np.split(self.numbers(code, column), begins) for column in ("label", "prediction"))
+        return counts_of_words(self.scores["metric"], labels, told, self.scores["languages"][code]["classes"])
+
+    def protocol(self) -> dict[str, Any]:
+        """Return what two runs must have in common."""
+        asked = self.about["settings"]
+        joint = {"joint": asked["covered"]} if asked.get("joint") else {}
+        return {key: self.scores[key] for key in ("protocol", "metric")} | joint | asked.get("tuning", {})
+
+    def tested(self, code: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Return what tells the rows of a language apart: the digest of the result that has them, and their labels."""
+        label = f"{self.scores['task']}_{code}"[:LABEL]
+        digests = [sum for path, sum in self.about["upstream"].items() if Path(path).name.startswith(f"{label}-")]
+        rows = self.rows[self.rows["language"] == code][["row", "label"]]
+        return digests, list(rows.itertuples(index=False, name=None))
 
 
 def on_tasks(tasks: Iterable[str], models: list[ModelResults], names: list[str]) -> list[str]:
@@ -264,18 +280,19 @@ def on_tasks(tasks: Iterable[str], models: list[ModelResults], names: list[str])
         for run in others:
             check_runs(task, codes, first, run)
         for code in codes:
-            metric, classes = first.scores["metric"], first.scores["languages"][code]["classes"]
+            metric, entry = first.scores["metric"], first.scores["languages"][code]
             if "sentence" in first.rows:
-                counted = [[np.array([counts(run, code) for run in side])] for side in sides]
-                found = comparing.difference_of_words(counted)
+                told = [np.array([run.counts(code) for run in side]) for side in sides]
+                found, test = compared_words((told[0], told[1])), None
             else:
-                told = [[np.array([numbers(run, code, "prediction") for run in side])] for side in sides]
-                found = comparing.difference(metric, numbers(first, code, "label"), told, len(classes))
+                told = [np.array([run.numbers(code, "prediction") for run in side]) for side in sides]
+                labels = first.numbers(code, "label")
+                found, test = compared(metric, labels, (told[0], told[1]), len(entry["classes"]))
+            means = [float(np.mean([run.scores["languages"][code]["score"] for run in side])) for side in sides]
             what = ", ".join([task, *([code] if len(codes) > 1 else []), first.scores["protocol"], metric])
-            how = f"McNemar, {found.test.first:,} : {found.test.second:,}" if found.test else "bootstrap"
+            how = f"McNemar, {test.first:,} : {test.second:,}" if test else "bootstrap"
             how += "" if len(others) == 1 else f", {len(sides[0])} : {len(sides[1])} seeds"
-            n = first.scores["languages"][code]["n"]
-            tests.append(Tested(what, n, found.scores, (found.low, found.high), found.p, how))
+            tests.append(Tested(what, entry["n"], (means[0], means[1]), found[1:3], found.p, how))
     for model in models:
         rows = [row for row in rows_of(model) if row.method == TUNED and row.suite in tasks]
         remarks += [f"  {model.name}, {row.suite}: {row.remark}" for row in rows if ";" in row.remark]
@@ -285,50 +302,19 @@ def on_tasks(tasks: Iterable[str], models: list[ModelResults], names: list[str])
 def read_run(model: ModelResults, part: str) -> Run:
     """Read a folder that the stage `tune`, or the command, wrote."""
     folder = model.folders["tune", part]
-    about = manifest.verify(folder, "predictions.parquet")
-    return Run(folder, about, model.tuned[part], pq.ParquetFile(folder / "predictions.parquet").read().to_pydict())
-
-
-def numbers(run: Run, code: str, column: str) -> np.ndarray:
-    """Return a column of labels in a language as numbers of classes, [rows]; -1 for a word without a prediction."""
-    number = {name: number for number, name in enumerate(run.scores["languages"][code]["classes"])} | {None: -1}
-    pairs = zip(run.rows["language"], run.rows[column], strict=True)
-    return np.array([number[label] for language, label in pairs if language == code])
-
-
-def counts(run: Run, code: str) -> np.ndarray:
-    """Return what `counts_of_words` returns of the words that a run tagged in a language, [sentences, 3]."""
-    sentences = [s for s, language in zip(run.rows["sentence"], run.rows["language"], strict=True) if language == code]
-    begins = np.flatnonzero(np.diff(sentences)) + 1
-    labels, told = (np.split(numbers(run, code, column), begins) for column in ("label", "prediction"))
-    return counts_of_words(run.scores["metric"], labels, told, run.scores["languages"][code]["classes"])
+    return Run(folder, manifest.read(folder), model.tuned[part], read(folder, "predictions.parquet").to_pandas())
 
 
 def check_runs(task: str, codes: list[str], first: Run, other: Run) -> None:
     """Raise a UserError unless two runs were tuned by the same protocol, and scored on the same rows."""
     where = f"{task}: {first.folder} and {other.folder}"
-    if changed := changed_values(protocol_of(first), protocol_of(other)):
+    if changed := changed_values(first.protocol(), other.protocol()):
         raise UserError(f"{where} were tuned by different protocols ({changed[0]}); tune one of them again")
     for code in codes:
-        if tested_rows(first, code) != tested_rows(other, code):
+        if first.tested(code) != other.tested(code):
             cut = first.about["settings"].get("tuning", {}).get("words_cut") == "left_out"
             hint = f"their tokenizers cut different words, which {task}_sound would score" if cut else "tune one again"
             raise UserError(f"{where} were not scored on the same rows of {code}; {hint}")
-
-
-def protocol_of(run: Run) -> dict[str, Any]:
-    """Return what two runs must have in common."""
-    asked = run.about["settings"]
-    joint = {"joint": asked["covered"]} if asked.get("joint") else {}
-    return {key: run.scores[key] for key in ("protocol", "metric")} | joint | asked.get("tuning", {})
-
-
-def tested_rows(run: Run, code: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return what tells the rows of a language apart: the digest of the result that has them, and their labels."""
-    label = f"{run.scores['task']}_{code}"[:LABEL]
-    digests = [digest for source, digest in run.about["upstream"].items() if Path(source).name.startswith(f"{label}-")]
-    labels = zip(*(run.rows[key] for key in ("language", "row", "label")), strict=True)
-    return digests, [row for row in labels if row[0] == code]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -100,8 +100,9 @@ def made(graph: Graph, stage: str, name: str, part: str = "") -> dict[str, Any] 
 
 def text_of(graph: Graph, model: str) -> Text:
     """Return what is known about the training text of a model."""
-    resolved, per_word = graph.configuration.model(model), bytes_per_word(graph.configuration, model)
-    row = resolved.train.sequence_lengths[0] if resolved.train.objective == "labels" else None
+    resolved = graph.configuration.model(model)
+    per_word = bytes_per_word(resolved)
+    row = resolved.train.sequence_lengths[0] if resolved.learns_labels else None
     tokens, words, sources, validation = list[float](), list[float](), set[str](), float("inf")
     for code in resolved.languages:
         premium = graph.configuration.language(code).byte_premium
@@ -158,12 +159,11 @@ def unpacked(path: str, size: int) -> float:
 
 def size_of_model(graph: Graph, model: str) -> Size:
     """Return the size that a model will have: by its settings, or by the config.json of the model that it continues."""
-    configuration = graph.configuration
-    resolved, root = configuration.model(model), [model, *configuration.ancestors(model)][-1]
-    first = configuration.model(root)
+    resolved = graph.configuration.model(model)
+    first = resolved.chain()[-1]
     config = config_of_source(graph, first) if first.source else None
     if resolved.model.architecture not in schema.OURS:
-        from babelmill.training.networks.transformers_config import planned  # imports transformers, which takes seconds
+        from babelmill.training.networks.transformers_models import planned  # imports transformers, which takes seconds
 
         return planned(first.model, resolved.train, first.tokenizer.vocab_size, config)
     if not config:
@@ -173,7 +173,8 @@ def size_of_model(graph: Graph, model: str) -> Size:
         shape = {key: values[key] for key in SHAPE if key in (*SHAPE[:4], *values)}
         return size_of(schema.Model.model_validate(resolved.model.model_dump() | shape), values["vocab_size"])
     except (KeyError, ValueError):
-        raise UserError(f"{root}: model.source = {first.model.source!r}: its config.json is of another model") from None
+        where = f"{first.name}: model.source = {first.model.source!r}"
+        raise UserError(f"{where}: its config.json is of another model") from None
 
 
 def config_of_source(graph: Graph, resolved: ResolvedModel) -> dict[str, Any]:

@@ -16,16 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from huggingface_hub import constants
-
 from babelmill import __version__
 from babelmill.core import manifest
 from babelmill.core.files import UserError, trouble
-from babelmill.hub.client import out_of_reach
 from babelmill.hub.credentials import hub_token
 
 if TYPE_CHECKING:
-    from babelmill.release.elsewhere.rehosting import OldModel
+    from babelmill.release.elsewhere.old_models import OldModel
 
 log = logging.getLogger("babelmill.rehost")
 
@@ -39,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--masked-target", choices=["next", "same"], help=target)
     tokenizer = "take this repository's tokenizer, or this file; {language} stands for the language"
     add("--tokenizer", metavar="ID_OR_PATH", help=tokenizer)
+    add("--config", type=Path, metavar="FILE", help="read the shape from this JSON file, if there is no config.json")
     add("--checkpoint-glob", metavar="GLOB", help="read the weights from these files, such as 'mono_*_small_1_2*.bin'")
     names = r"read their names by this expression: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'"
     add("--checkpoint-regex", metavar="REGEX", help=names)
-    add("--config", type=Path, metavar="FILE", help="read the shape from this JSON file, if there is no config.json")
     template = (
         "push to this repository, named by the {owner}, {name} and {language} of the old one (default: the old one)"
     )
@@ -65,10 +62,6 @@ def check(args: argparse.Namespace) -> None:
         raise UserError(f"--repo-template {args.repo_template}: {{{min(others)}}} is not one of {allowed}")
 
 
-class OutOfReach(UserError):
-    """Says that the Hub does not answer, so that all further requests would fail, too."""
-
-
 class ModelLines:
     """Prints one line per model."""
 
@@ -80,14 +73,9 @@ class ModelLines:
 
     @contextlib.contextmanager
     def of(self, label: str, where: str = "") -> Iterator[None]:
-        """Print an error of the `with` block as the model's line, without the prefix `where`, which repeats the label.
-
-        If the Hub does not answer, raise OutOfReach, after this block or one inside it has printed the line.
-        """
+        """Print an error of the `with` block as the model's line, without `where`, which repeats the label."""
         try:
             yield
-        except OutOfReach:
-            raise
         except Exception as error:  # an error of one model must not stop the others
             self.failed += 1
             problem = (
@@ -96,9 +84,6 @@ class ModelLines:
             if not problem:
                 log.exception("%s", label)
             self.say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")
-            if out_of_reach(error.__cause__):
-                text = f"{constants.ENDPOINT} does not answer, and the models after {label} are not done yet"
-                raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,33 +92,39 @@ def run(args: argparse.Namespace) -> int:
     from babelmill.release.elsewhere import rehosting  # imports PyTorch
 
     lines, targets = ModelLines(), {}
-    for source in [args.source] if rehosting.is_folder(args.source) else rehosting.repositories(args.source):
+    local = rehosting.is_folder(args.source)
+    prefix = "" if local else args.source.partition("/")[2]
+    for source in [args.source] if local else rehosting.repositories(args.source):
         with lines.of(source, source):
-            found = rehosting.models_in(source, args)
-            if isinstance(found, str):
-                lines.say(source, found)
+            try:
+                found = rehosting.models_in(source, args.config, args.checkpoint_glob, args.checkpoint_regex)
+            except rehosting.Skipped as why:
+                lines.say(source, f"skipped: {why}")
                 continue
-            for old in found:
-                with lines.of(old.label, old.files.where):
-                    if (other := targets.setdefault(old.target, old.label)) != old.label:
+            for code, model in found.items():
+                label = f"{source} ({code})" if code and (local or len(found) > 1) else source
+                with lines.of(label, model.files.where):
+                    target = rehosting.target_of(source, model, prefix, args.repo_template)
+                    if (other := targets.setdefault(target, label)) != label:
                         different = "make different names with --repo-template"
-                        raise UserError(f"{old.target} is the target of {other}; {different}")
-                    lines.say(old.label, rehost(old, args))
+                        raise UserError(f"{target} is the target of {other}; {different}")
+                    lines.say(label, rehost(model, target, args))
     return 1 if lines.failed else 0
 
 
-def rehost(old: "OldModel", args: argparse.Namespace) -> str:
+def rehost(model: "OldModel", target: str, args: argparse.Namespace) -> str:
     """Make the folder of a model, push it if asked, and return what was found and done."""
     from babelmill.publish import publish_folder
     from babelmill.release.elsewhere import rehosting
 
-    if done := rehosting.already(old):
-        return done
-    out = rehosting.made_folder(old, args)
-    found = manifest.read(out)["figures"]["found"] + (", private" if old.private else "")
+    if rehosting.already(model, target):
+        return f"done already: {target} is made from it"
+    out = args.out / target
+    rehosting.make(model, out, target, args.tokenizer, args.masked_target)
+    found = manifest.read(out)["figures"]["found"] + (", private" if model.private else "")
     if not args.push:
-        return f"{found}; ready in {out}, --push writes it to {old.target}"
-    message = f"Rehosted from {rehosting.origin(old.source)}, by Babelmill {__version__}"
-    here = old.source["commit"] if old.target == old.source.get("repository") else None
-    pushed = publish_folder(out, old.target, out.name, old.private, message, here)
-    return f"{found}; pushed to {old.target}, commit {pushed['commit']}"
+        return f"{found}; ready in {out}, --push writes it to {target}"
+    message = f"Rehosted from {model.origin}, by Babelmill {__version__}"
+    here = model.source["commit"] if target == model.source.get("repository") else None
+    pushed = publish_folder(out, target, out.name, model.private, message, here)
+    return f"{found}; pushed to {target}, commit {pushed['commit']}"

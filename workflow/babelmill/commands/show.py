@@ -78,8 +78,6 @@ def run(args: argparse.Namespace) -> None:
     print(*scores(args.folder), sep="\n", flush=True)
     if {args.masked, args.prompt, args.held_out} == {None}:
         return
-    if not any(args.folder.glob("model*.safetensors")):
-        raise UserError(f"{args.folder} holds only adapters; export.adapter: also makes a model that can be tried here")
     if "labels" in read_json(args.folder / "config.json"):
         raise UserError(f"{args.folder}: a label model cannot fill masks or write text; its card says how to use it")
     if args.held_out is not None and args.held_out < 1:

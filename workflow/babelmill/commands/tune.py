@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         settings = TuneStage(**values, raw=values)
         if is_done(out, settings, origin, tasks):
             log.info("%s is finished", out)
-        elif code := tune(folder, origin, settings, tasks, out / "checkpoints", out, tasks, {"model": origin}):
-            return code
+        else:
+            tune(folder, origin, settings, tasks, out / "checkpoints", out, tasks, {"model": origin})
         print(out)
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config.entries import ITEM_KEYS, Suite, Task
+from babelmill.config.languages import Language
 from babelmill.config.layers import SUITES, TASKS, config_file, config_names, nearest
 from babelmill.config.resolve import SOUND, Configuration
 from babelmill.core.escape import some
@@ -48,16 +49,9 @@ def _lacks_data(where: str, who: str) -> UserError:
 # Suites.
 
 
-def suites_of_corpus(configuration: Configuration, code: str) -> list[str]:
-    """Return the suites, sorted, whose items no document of a language may hold."""
-    asked = sorted({*configuration.corpus(code).corpus.decontaminate})
-    return [name for name in asked if configuration.code_in(configuration.suite(name), code)]
-
-
-def baselines_of(configuration: Configuration, suite: Suite, codes: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the published scores on a suite; those in a language count for each of `codes` that is a text in it."""
-    rows, found = [configuration.language(code) for code in codes], [each.model_dump() for each in suite.baselines]
-    texts = [row for row in rows if row.language]
+def baselines_of(suite: Suite, rows: Iterable[Language]) -> list[dict[str, Any]]:
+    """Return the published scores on a suite; those in a language count for each of `rows` that is a text in it."""
+    found, texts = [each.model_dump() for each in suite.baselines], [row for row in rows if row.language]
     return found + [
         each | {"language": row.code} for row in texts for each in found if each["language"] == row.language
     ]
@@ -116,14 +110,9 @@ def task_note(configuration: Configuration, model: str) -> str | None:
     """Return a note on the tasks for which a model is not fine-tuned, since they have none of its languages."""
     resolved = configuration.model(model)
     left_out = [name for name in resolved.evaluation.tasks if name not in resolved.tuned]
-    if not left_out or resolved.train.objective == "labels":
+    if not left_out or resolved.learns_labels:
         return None
     return f"not fine-tuned for {some(left_out)} (evaluation.tasks), since they have no rows in its languages."
-
-
-def seeds_of_task(configuration: Configuration, model: str, name: str) -> list[int]:
-    """Return the seeds with which a model is tuned for a task: `evaluation.task_seeds`, or those of the protocol."""
-    return configuration.model(model).evaluation.task_seeds or configuration.tuning(name).seeds
 
 
 def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:

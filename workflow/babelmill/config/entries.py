@@ -190,6 +190,8 @@ class Tuning(Section):
     test_batch: Positive | None = None
     # Words beyond the longest row count as `wrong`, or are `left_out`, as in the multilingual track.
     words_cut: Literal["wrong", "left_out"] = "wrong"
+    # Whether the name of a special token in a text, such as <mask>, is plain text, as in training.
+    plain_text: bool = True
     seeds: Annotated[Seeds, Field(min_length=1)]  # one run for each
 
     def rules(self) -> dict[str, Any]:
@@ -198,6 +200,7 @@ class Tuning(Section):
         return {f"pooling padding head: {allowed}": self.head == "model" or same_side}
 
 
+TABLES = (".jsonl", ".json", ".csv", ".parquet")  # ends of names of files that the kind tagging does not read
 CONLL = (".conllu", ".conll", ".iob", ".iob2", ".bio", ".conll2003")  # ends of names of files for the kind tagging
 
 
@@ -240,10 +243,15 @@ class Task(Dataset):
         of_words = self.kind == "tagging"
         word_files = any(split_name(path)[0] in CONLL for path in (*self.train, *self.test))
         others = ("text", "pair", "delimiter") if of_words else ("word", "resplit")
-        templates = of_words or all(map(columns_of, [self.text or "", *filter(None, [self.pair])]))
+        shown = [columns_of(template) for template in (self.text, self.pair) if template is not None]
+        templates = of_words or (self.text is not None and all(shown))
         metrics = ("accuracy", "span_f1") if of_words else ("accuracy", "f1", "mcc")
         return super().rules() | {
             "kind train test: tagging: these files have words with labels": of_words or not word_files,
+            "kind train test: with tagging, CoNLL-U or CoNLL files, which have a word and its label per line": not (
+                of_words and any(split_name(path)[0] in TABLES for path in (*self.train, *self.test))
+            ),
+            "label text pair: a column that the texts do not show": all(self.label not in each for each in shown),
             **{f"{key} kind: null with this kind": getattr(self, key) is None for key in others},
             "encoding kind: utf-8 with tagging": not of_words or self.encoding == "utf-8",
             "label kind: the name of a column": of_words or isinstance(self.label, str),

@@ -24,12 +24,13 @@ def too_few(corpus: Corpus, documents: int) -> str | None:
 
 def few_documents(configuration: Configuration, code: str) -> str | None:
     """Return this note for a language whose text is local plain text, if files or many words are its documents."""
-    corpus = configuration.corpus(code).corpus
+    resolved = configuration.corpus(code)
+    corpus = resolved.corpus
     words = words_of_document(corpus.document)
     plain = all(split_name(pattern, corpus.format)[0] == ".txt" for pattern in corpus.files)
     known = plain and (words or corpus.document == "file")
-    if not known or corpus.builtin or corpus.validation_files or hub_datasets(configuration, code):
+    if not known or corpus.builtin or corpus.validation_files or hub_datasets(resolved):
         return None
-    sources = corpus_sources(configuration, code).values()
+    sources = corpus_sources(resolved).values()
     files, size = (sum(each[key] for each in sources) for key in ("files", "bytes"))
     return too_few(corpus, max(files, size // (WORD * words)) if words else files)

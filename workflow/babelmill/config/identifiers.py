@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config.languages import Language
-from babelmill.config.resolve import Configuration
+from babelmill.config.resolve import ResolvedCorpus
 from babelmill.core import local_sources
 from babelmill.core.files import UserError, not_found
 
@@ -51,18 +51,18 @@ def labels_of(language: Language) -> list[str]:
     return sorted({*codes, *short, *(f"{each}_{script}" for each in codes for script in scripts)})
 
 
-def on_the_hub(configuration: Configuration, code: str) -> dict[str, Any] | None:
+def on_the_hub(resolved: ResolvedCorpus) -> dict[str, Any] | None:
     """Return the model on the Hub that finds the languages of a corpus; None if there is none to fetch."""
-    asked = configuration.corpus(code).corpus.language_filter
+    asked = resolved.corpus.language_filter
     return HUB.get(asked.model) if asked else None
 
 
-def megabytes(configuration: Configuration, code: str) -> int:
+def megabytes(resolved: ResolvedCorpus) -> int:
     """Return how much memory the model that finds the languages of a corpus takes; 0 if there is none, or a small one.
 
     A model on the Hub takes 1.7 GB (GlotLID) or less.
     """
-    asked = configuration.corpus(code).corpus.language_filter
+    asked = resolved.corpus.language_filter
     if asked is None or asked.model == PY3LANGID:
         return 0
     if asked.model in HUB:
@@ -70,14 +70,12 @@ def megabytes(configuration: Configuration, code: str) -> int:
     return 100 + os.path.getsize(asked.model) // 10**6 if os.path.isfile(asked.model) else 0
 
 
-def identification(configuration: Configuration, code: str) -> dict[str, Any]:
+def identification(resolved: ResolvedCorpus) -> dict[str, Any]:
     """Return what `corpus` must know for `corpus.language_filter`; raise a UserError if there is no such model."""
-    resolved = configuration.corpus(code)
     asked = resolved.corpus.language_filter
     if asked is None:
         return {}
-    language = configuration.language(code)
-    found: dict[str, Any] = {"labels": labels_of(language)}
+    found: dict[str, Any] = {"labels": labels_of(resolved.language)}
     if asked.model in HUB:
         return found | {"commit": HUB[asked.model]["commit"]}
     if asked.model == PY3LANGID:

@@ -15,7 +15,7 @@ from babelmill.config.datasets import require_evaluation_data
 from babelmill.config.languages import WORD
 from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.resolve import Configuration, check_known
+from babelmill.config.resolve import Configuration, ResolvedCorpus, ResolvedModel, check_known
 from babelmill.config.schema import OURS, Corpus
 from babelmill.core import escape, local_sources
 from babelmill.core.files import UserError, not_found, sha256
@@ -32,16 +32,17 @@ UNCOUNTED: dict[str, Any] = {
     **{"files": [], "builtin": None, "hub": None, "revision": "", "validation_files": [], "validation_share": 0.0},
 }
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
+CONTEXT = ("context_column", "context")  # keys of which one may be set
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
-def hub_datasets(configuration: Configuration, code: str) -> list[dict[str, Any]]:
+def hub_datasets(resolved: ResolvedCorpus) -> list[dict[str, Any]]:
     """Return the datasets that a language's text comes from.
 
     A dataset is {"repository", "revision"} with the other keys of its entry in `corpus.hub`. The list is empty if the
     text is local or built in.
     """
-    corpus = configuration.corpus(code).corpus
+    corpus = resolved.corpus
     if corpus.files or corpus.builtin or not corpus.hub:
         return []
     common = {"revision": corpus.revision} | ({"format": corpus.format} if corpus.format else {})
@@ -49,7 +50,7 @@ def hub_datasets(configuration: Configuration, code: str) -> list[dict[str, Any]
         [{"repository": corpus.hub}] if isinstance(corpus.hub, str) else [part.model_dump() for part in corpus.hub]
     )
     parts = [{key: value for key, value in entry.items() if value} | common for entry in entries]
-    return json.loads(json.dumps(parts).replace("{language}", code))
+    return json.loads(json.dumps(parts).replace("{language}", resolved.name))
 
 
 def counted(corpus: Corpus) -> dict[str, Any]:
@@ -58,15 +59,8 @@ def counted(corpus: Corpus) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key not in UNCOUNTED}
 
 
-def has_tokenizer_of_source(configuration: Configuration, model: str) -> bool:
-    """Return whether a model uses the tokenizer of the model that it continues."""
-    resolved = configuration.model(model)
-    return resolved.source is not None and not resolved.tokenizer.source
-
-
-def characters(configuration: Configuration, model: str) -> int | None:
+def characters(resolved: ResolvedModel) -> int | None:
     """Return how many characters a model from scratch can read at once, if its tokens are characters; else None."""
-    resolved = configuration.model(model)
     if resolved.source or resolved.tokenizer.source or (resolved.model.config or {}).get("model_type") != "canine":
         return None
     return resolved.model.max_position_embeddings
@@ -75,22 +69,21 @@ def characters(configuration: Configuration, model: str) -> int | None:
 def check(configuration: Configuration, model: str) -> None:
     """Raise a UserError if a model needs labels that a corpus does not have, or `evaluation_data`, which is not set."""
     resolved = configuration.model(model)
-    for code in resolved.languages if resolved.train.objective == "labels" else ():
+    for code in resolved.languages if resolved.learns_labels else ():
         if not configuration.corpus(code).corpus.label_columns:
             where = f"{resolved.origins['train.objective']}: train.objective = labels of model {model}"
             raise UserError(f"{where}: languages.{code}.corpus.label_columns is expected")
     require_evaluation_data(configuration, model)
 
 
-def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
+def base_model(resolved: ResolvedModel) -> dict[str, Any]:
     """Return the content of the settings of `base_model` (see `BaseModelStage`).
 
     A UserError says that the model continues none of elsewhere, or that its folder holds no model.
     """
-    resolved = configuration.model(model)
     source = resolved.source
     if source is None or source.kind == "model":
-        raise UserError(f"model {model} continues no folder or repository (model.source): there is nothing to fetch")
+        raise UserError(f"model {resolved.name}: model.source is no folder or repository: there is nothing to fetch")
     asked: dict[str, Any] = {"shape": source.beside}
     if resolved.model.architecture == "transformers":
         asked["auto_class"] = OBJECTIVES[resolved.train.objective].auto_class
@@ -121,15 +114,14 @@ def model_files(folder: str) -> list[str]:
     return [str(Path(folder, name)) for name in names] if "config.json" in names else []
 
 
-def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
+def corpus_sources(resolved: ResolvedCorpus) -> dict[str, Any]:
     """Return the local text of a language: what each glob matches (see `local_sources.py`), and Python's built-in text.
 
     A UserError says that the language has no text at all, or that a glob matches no file.
     """
-    resolved = configuration.corpus(code)
     corpus, where = resolved.corpus, resolved.origins["corpus.files"]
     if not corpus.files and not corpus.builtin and not corpus.hub:
-        raise UserError(f"{where}: corpus of {code}: files, a dataset of the Hub (hub) or builtin is expected")
+        raise UserError(f"{where}: corpus of {resolved.name}: files, a dataset of the Hub (hub) or builtin is expected")
     named = {pattern: resolved.origins[f"corpus.{key}"] for key in KEYS for pattern in getattr(corpus, key)}
     sources: dict[str, Any] = dict(_snapshot(tuple(named.items()), corpus.format)) if named else {}
     if corpus.builtin:
@@ -142,9 +134,8 @@ def _snapshot(named: tuple[tuple[str, str], ...], file_format: str | None) -> di
     return snapshot(dict(named), file_format=file_format)
 
 
-def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
+def tokenizer_source(resolved: ResolvedModel) -> dict[str, Any]:
     """Return where a tokenizer comes from, for its settings: `source` on the Hub, or the sha256 of a local file."""
-    resolved = configuration.model(model)
     name = resolved.tokenizer.source or ""
     if Path(name).is_file():
         return {"source": None, "sources": {name: sha256(name)}}
@@ -156,27 +147,26 @@ def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]
     return {"source": None, "sources": {}}
 
 
-def architecture_name(configuration: Configuration, model: str) -> str:
+def architecture_name(resolved: ResolvedModel) -> str:
     """Return the architecture of a model for the name of its repository: gptbert, gpt2, llada-8b-base."""
-    if (architecture := configuration.model(model).model.architecture) in OURS:
-        return architecture.replace("_", "")
-    root = configuration.model([model, *configuration.ancestors(model)][-1])
+    if resolved.model.architecture in OURS:
+        return resolved.model.architecture.replace("_", "")
+    root = resolved.chain()[-1]
     if root.source:
         return re.sub(r"[^\w.-]", "", Path(root.source.name).name.lower()).strip("-._") or "transformers"
     return str((root.model.config or {}).get("model_type", "transformers"))
 
 
-def repository(configuration: Configuration, model: str) -> str:
+def repository(resolved: ResolvedModel) -> str:
     """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account.
 
     A UserError says that this cannot be the name of a repository.
     """
-    resolved = configuration.model(model)
     publish, variants = resolved.publish, resolved.export.variants
     name = publish.repo_template.format(
         username=publish.username or "{username}",
-        architecture=architecture_name(configuration, model),
-        model=model,
+        architecture=architecture_name(resolved),
+        model=resolved.name,
         causal_suffix=OBJECTIVES[resolved.train.objective].suffix,
         variant_suffix="-ema" if variants == ["ema"] else "",
     )
@@ -188,42 +178,45 @@ def repository(configuration: Configuration, model: str) -> str:
     return name
 
 
-def bytes_per_word(configuration: Configuration, model: str) -> dict[str, float]:
+def bytes_per_word(resolved: ResolvedModel) -> dict[str, float]:
     """Return {code: bytes per word} of the languages of a model whose words are counted in bytes.
 
     These are languages whose script does not separate words, and with `train.words` all languages of a mixture: its
     words are English-equivalent, as in budgets.
     """
-    resolved = configuration.model(model)
-    rows = [configuration.table[code] for code in resolved.languages]
+    rows = resolved.rows.values()
     if resolved.train.words and len(rows) > 1:
         return {row.code: WORD * row.byte_premium for row in rows}
     return {row.code: row.bytes_per_word for row in rows if row.bytes_per_word is not None}
 
 
-def prediction_table(configuration: Configuration, model: str, name: str) -> dict[str, Any]:
+def prediction_table(resolved: ResolvedModel, corpora: dict[str, Corpus], name: str) -> dict[str, Any]:
     """Return the file of a table, the sha256 of its content (None if there is no file), and how it is read.
 
-    A UserError says that there is no such table.
+    What `predict` leaves open is as in the model's `corpora`. A UserError says that there is no such table.
     """
-    section = configuration.model(model).predict
-    check_known(name, section.inputs, f"model {model}: predict.inputs has no table {name!r}")
-    own = section.inputs[name]
-    table = {"delimiter": own.delimiter or section.delimiter, "encoding": own.encoding or section.encoding}
-    table["text_column"] = own.text_column or section.text_column or _of_corpora(configuration, model, "text_column")
-    contexts = [(layer.context_column, layer.context) for layer in (own, section)]
-    column, context = next((pair for pair in contexts if pair != (None, None)), (None, None))
-    if column is None and context is None:
-        column, context = (_of_corpora(configuration, model, key) for key in ("context_column", "context"))
-    table |= {"context_column": column, "context": context, "quoting": own.quoting or section.quoting}
-    digest = local_sources.hashes([own.file])[own.file] if Path(own.file).is_file() else None
-    return {"file": own.file, "sha256": digest} | {key: value for key, value in table.items() if value}
+    section = resolved.predict
+    check_known(name, section.inputs, f"model {resolved.name}: predict.inputs has no table {name!r}")
+    table = {key: getattr(section, key) for key in ("text_column", *CONTEXT, "delimiter", "encoding", "quoting")}
+    unset = ["text_column"] * (section.text_column is None)
+    unset += CONTEXT if section.context_column is None and section.context is None else ()
+    for key in unset:
+        values = {code: getattr(corpus, key) for code, corpus in corpora.items()}
+        if len(set(values.values())) > 1:
+            found = escape.some(f"{code}: {value!r}" for code, value in values.items())
+            raise UserError(f"predict.{key} of model {resolved.name}: a value is expected: its corpora differ: {found}")
+        table[key] = next(iter(values.values()))
+    file = section.inputs[name]
+    digest = local_sources.hashes([file])[file] if Path(file).is_file() else None
+    return {"file": file, "sha256": digest} | {key: value for key, value in table.items() if value}
 
 
-def _of_corpora(configuration: Configuration, model: str, key: str) -> str | None:
-    """Return the value that the corpora of a model have for a key; raise a UserError if they differ."""
-    values = {code: getattr(configuration.corpus(code).corpus, key, None) for code in configuration.languages_of(model)}
-    if len(set(values.values())) > 1:
-        found = escape.some(f"{code}: {value!r}" for code, value in values.items())
-        raise UserError(f"predict.{key} of model {model}: a value is expected: its corpora differ: {found}")
-    return next(iter(values.values()))
+def how_codes_are_read(resolved: ResolvedModel) -> dict[str, Any]:
+    """Return the settings for reading codes, without those for learning them; nothing for a model without labels."""
+    if not resolved.learns_labels:
+        return {}
+    path = resolved.labels.codes
+    if path and not Path(path).is_file():
+        raise UserError(f"labels.codes = {path}: {not_found(path)}")
+    labels = canonical.at_neutral(resolved.labels, "blocks_weight", "decoder_layers", "class_weights")
+    return {"labels": labels, "labelled": True} | ({"code_list": sha256(path)} if path else {})

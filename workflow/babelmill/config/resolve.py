@@ -8,9 +8,9 @@ import dataclasses
 import functools
 import glob
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from babelmill.config import experiments, schema
 from babelmill.config.entries import Dataset, Experiment, ModelEntry, Preset, Suite, Task, Tuning, User
@@ -29,7 +29,7 @@ from babelmill.config.layers import (
 )
 from babelmill.config.mistakes import validated
 from babelmill.config.model_size import LIMIT, size_of
-from babelmill.config.model_source import SHAPE, ModelSource, kind_of
+from babelmill.config.model_source import SHAPE
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.schema import MAX_LENGTH, MODEL_SECTIONS, OURS, SECTIONS
 from babelmill.config.transformers_keys import wrong
@@ -44,6 +44,8 @@ SOUND = "_sound"  # at the end of a task's name: by the protocol `sound`
 NULL = ("null", "None", "~")  # as `Section` reads them
 AUTO = "auto"  # the preset that the language's tier chooses
 ABSENT = object()  # not None, which is a value that users may set
+REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+", re.ASCII)
+RESULTS = re.compile(r"(converted|results/\w+)/(\w+)/?")
 D = TypeVar("D", bound=Dataset)
 
 
@@ -70,6 +72,26 @@ def check_known(name: str, known: Iterable[str], message: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
+class ModelSource:
+    """The model that a model continues."""
+
+    kind: Literal["model", "folder", "hub"]  # a model of this workflow, a folder, or a repository on the Hub
+    name: str  # the model, the path, or `owner/name`
+    # Keys of `SHAPE` that the configuration sets beside the source. For a folder or a repository, only the stage
+    # `base_model` can check them.
+    beside: dict[str, Any]
+
+
+def kind_of(text: str, models: Collection[str]) -> Literal["model", "folder", "hub"] | None:
+    """Return what kind of source `model.source` names; None if it is none of the three."""
+    if text in models:
+        return "model"
+    if text.startswith(("./", "../", "/")) or Path(text).is_dir():
+        return "folder"
+    return "hub" if REPOSITORY.fullmatch(text) and not RESULTS.fullmatch(text) else None
+
+
+@dataclasses.dataclass(frozen=True)
 class Resolved:
     """The settings of a model or a language. `origins`: the layer that each value came from, as `section.key`."""
 
@@ -88,6 +110,8 @@ class ResolvedCorpus(Resolved):
     """The settings of the corpus of a language."""
 
     corpus: schema.Corpus
+    language: Language
+    suites: list[str]  # those of `corpus.decontaminate` that have items in the language, sorted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +119,28 @@ class ResolvedModel(schema.ModelSections, Resolved):
     """The settings of a model."""
 
     preset: str  # its presets, with + between them
+    rows: dict[str, Language]  # its languages, by code
     source: ModelSource | None  # the model that it continues; None if training begins with random weights
+    continued: "ResolvedModel | None"  # this model, if it is one of this workflow
     # The suites that score it or its snapshots, and the tasks that it is fine-tuned for: each with those of its
     # languages that are covered, at least one.
     scored: dict[str, list[str]]
     tuned: dict[str, list[str]]
+    seeds: dict[str, list[int]]  # of each of these tasks
+    submission: str | None  # the file of `config/submissions/` that says what its challenge takes
+
+    @property
+    def learns_labels(self) -> bool:
+        return self.train.objective == "labels"
+
+    @property
+    def has_tokenizer_of_source(self) -> bool:
+        """Return whether it uses the tokenizer of the model that it continues."""
+        return self.source is not None and not self.tokenizer.source
+
+    def chain(self) -> list["ResolvedModel"]:
+        """Return the model, the one that it continues, and so on: those of this workflow."""
+        return [self, *(self.continued.chain() if self.continued else [])]
 
 
 class Configuration:
@@ -286,18 +327,22 @@ class Configuration:
         scored, tuned = self._suites_and_tasks(name, languages, origins, sections["evaluation"])
         if not OBJECTIVES[sections["train"].objective].sentences:
             scored = tuned = {}
+        submission, origins["submission"] = last(layers, "submission")
         resolved = ResolvedModel(
             name=name,
             languages=languages,
             origins=origins,
             preset="+".join(presets),
+            rows={code: self.table[code] for code in languages},
             source=source,
+            continued=self.model(source.name) if source and source.kind == "model" else None,
             scored=scored,
             tuned=tuned,
+            seeds={task: sections["evaluation"].task_seeds or self.tuning(task).seeds for task in tuned},
+            submission=submission,
             **sections,
         )
-        continued = self.model(source.name) if source and source.kind == "model" else None
-        check_together(resolved, continued, shape_is_known=not source or "max_position_embeddings" in theirs)
+        check_together(resolved, shape_is_known=not source or "max_position_embeddings" in theirs)
         return resolved
 
     @functools.cache  # noqa: B019
@@ -306,19 +351,21 @@ class Configuration:
         row, entries = self.language(code), self._entries("languages", (code,))
         sections, origins = self._sections(["corpus"], [*self.layers, *entries])
         where = f"{origins['corpus.decontaminate']}: corpus.decontaminate"
-        for name in sections["corpus"].decontaminate:
+        suites = []
+        for name in sorted({*sections["corpus"].decontaminate}):
             check_known(name, self.known("suites"), f"{where}: there is no suite {name!r}")
             suite = self.suite(name)
             if suite.kind not in ("pairs", "choices"):
                 raise UserError(f"{where} = {name}: suites of the kinds pairs and choices have sentences")
-            own = last(entries, "corpus", "decontaminate")[1]  # elsewhere, it is for all languages
-            if own and not {code, row.language_code} & suite.covered.keys():
+            if self.code_in(suite, code):
+                suites.append(name)
+            elif last(entries, "corpus", "decontaminate")[1]:  # elsewhere, it is for all languages
                 raise UserError(f"{where} = {name}: {code} is none of its languages, {some(suite.covered)}")
         budget = sections["corpus"].budget
         if isinstance(budget, str) and budget.endswith("exact words") and row.bytes_per_word is not None:
             allowed = f"{budget.replace('exact ', '')}, in bytes, since {row.name} writes no spaces between words"
             raise UserError(f"{origins['corpus.budget']}: corpus.budget = {budget!r}: {allowed}")
-        return ResolvedCorpus(code, (code,), origins, **sections)
+        return ResolvedCorpus(code, (code,), origins, language=row, suites=suites, **sections)
 
     def ancestors(self, model: str) -> list[str]:
         """Return the models here that a model continues, the nearest first; raise a UserError if there is a circle."""
@@ -491,13 +538,11 @@ class Configuration:
         return table
 
 
-def check_together(resolved: ResolvedModel, source: ResolvedModel | None, shape_is_known: bool) -> None:
-    """Raise a UserError if sections of a model do not go together.
-
-    `source`: the model of this workflow that it continues. `shape_is_known` is False if its source must be fetched.
-    """
+def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
+    """Raise a UserError if sections of a model do not go together; `shape_is_known`: its source need not be fetched."""
+    source = resolved.continued
     model, train, evaluation, tokenizer = resolved.model, resolved.train, resolved.evaluation, resolved.tokenizer
-    ours, labels, snapshots = model.architecture in OURS, train.objective == "labels", resolved.run.snapshots
+    ours, labels, snapshots = model.architecture in OURS, resolved.learns_labels, resolved.run.snapshots
     adopted = tokenizer.source or (resolved.source and not (source and source.tokenizer.prefix_space))
     untrained = adopted or (model.config or {}).get("model_type") == "canine"
     longest = model.max_position_embeddings if shape_is_known else MAX_LENGTH
@@ -506,7 +551,7 @@ def check_together(resolved: ResolvedModel, source: ResolvedModel | None, shape_
         "model.source: no model whose results are adapters; the folder of its export has them merged": not (
             source and source.train.lora_rank
         ),
-        "model.source: no label model": not source or source.train.objective != "labels",
+        "model.source: no label model": not (source and source.learns_labels),
         "train.freeze: none without a model.source": train.freeze == "none" or resolved.source,
         "train.lora_rank: 0 unless model.source is a transformers model (model.architecture: transformers)": (
             not train.lora_rank or (model.source and not ours)
@@ -518,7 +563,6 @@ def check_together(resolved: ResolvedModel, source: ResolvedModel | None, shape_
             train.optimizer != "muon" or (ours and not labels)
         ),
         "train.objective: norbert4 has no labels": not (model.architecture == "norbert4" and labels),
-        "export.adapter: none with train.lora_rank = 0": resolved.export.adapter == "none" or train.lora_rank,
         "evaluation.snapshots: nothing without run.snapshots": snapshots or not evaluation.snapshots,
         "evaluation.snapshot_suites: nothing without run.snapshots": snapshots or not evaluation.snapshot_suites,
         "tokenizer.prefix_space: false, since the tokenizer is not trained": not (tokenizer.prefix_space and untrained),

@@ -401,8 +401,6 @@ class Export(Section):
     variants: Annotated[list[Literal["main", "ema"]], Field(min_length=1), AfterValidator(each_once)]
     default_variant: Literal["main", "ema"]
     logits_alignment: Literal["mlm", "mntp"] = "mlm"
-    adapter: Literal["none", "also", "only"] = "none"
-    include_raw: bool
 
     def rules(self) -> dict[str, Any]:
         return {"default_variant variants: one of the variants": self.default_variant in self.variants}
@@ -434,35 +432,23 @@ class Card(Section):
     carbon_grams: Annotated[Number, Field(ge=0)] | None
 
 
-class PredictInput(Section):
-    """An entry of `predict.inputs`. For a key that is null, the value of the section `predict` applies."""
-
-    file: Annotated[LocalPath, Field(min_length=1)]  # the table
-    text_column: str | None = None
-    context_column: str | None = None
-    context: str | None = None
-    delimiter: Mark | None = None
-    encoding: Encoding | None = None
-    quoting: Quoting | None = None
-
-
 def prediction_inputs(value: Any) -> Any:
-    """Return {name: table with the keys of `PredictInput`}; a path alone means the table's file."""
+    """Return {name: path of a table}, with names as text."""
     if not isinstance(value, dict):
         return value
     for name in value:
         if not re.fullmatch(r"[a-zA-Z0-9]+(_[a-zA-Z0-9]+)*", str(name)):
             raise ValueError(f"{name!r}: names are letters and digits in groups joined by underscores")
     each_once([str(name) for name in value])
-    return {str(name): {"file": table} if isinstance(table, str) else table for name, table in value.items()}
+    return {str(name): path for name, path in value.items()}
 
 
 class Predict(Section):
     """Tables whose rows a label model predicts."""
 
     inputs: Annotated[
-        dict[str, PredictInput],
-        BeforeValidator(prediction_inputs, json_schema_input_type=dict[str, PredictInput | str]),
+        dict[str, Annotated[LocalPath, Field(min_length=1)]],
+        BeforeValidator(prediction_inputs, json_schema_input_type=dict[str, str]),
     ] = {}
     top: Annotated[Positive, Field(le=1000)] = 5
     method: Literal["blocks", "linear"] = "blocks"
@@ -476,11 +462,7 @@ class Predict(Section):
     quoting: Quoting = "format"
 
     def rules(self) -> dict[str, Any]:
-        twice = [each.context_column is not None and each.context is not None for each in (self, *self.inputs.values())]
-        return {
-            "context_column context: one of the two": not twice[0],
-            "inputs: one of the two, context_column and context": not any(twice[1:]),
-        }
+        return {"context_column context: one of the two": None in (self.context_column, self.context)}
 
 
 class Publish(Section):

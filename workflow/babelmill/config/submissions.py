@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from babelmill.config.datasets import seeds_of_task
 from babelmill.config.layers import SUBMISSIONS, Layer, config_file, config_names, merge, nearest
 from babelmill.config.mistakes import validated
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.resolve import Configuration
+from babelmill.config.resolve import Configuration, ResolvedModel
 from babelmill.config.schema import Names, Positive, Section, Text, Words
 from babelmill.config.snapshots import Snapshots, name_of, points
 from babelmill.core.escape import some
@@ -105,21 +104,20 @@ def read_rules(name: str) -> Rules:
     return validated(Rules, values, [Layer(values, str(path))])
 
 
-def rules_of_model(configuration: Configuration, model: str) -> Rules | None:
+def rules_of_model(resolved: ResolvedModel) -> Rules | None:
     """Return what the challenge that a model is for takes; None if it is for none (`submission`)."""
-    name, where = configuration.inherited(model, "submission")
     try:
-        return read_rules(name) if name else None
+        return read_rules(resolved.submission) if resolved.submission else None
     except UserError as error:
-        raise UserError(f"{where}: model {model}: {error}") from None
+        raise UserError(f"{resolved.origins['submission']}: model {resolved.name}: {error}") from None
 
 
-def backend_of(configuration: Configuration, model: str) -> str:
+def backend_of(resolved: ResolvedModel) -> str:
     """Return the backend whose scores a model submits: `evaluation.backend`, or the first one that it has; "" for none.
 
     The multilingual track takes causal scores alone.
     """
-    resolved, rules = configuration.model(model), rules_of_model(configuration, model)
+    rules = rules_of_model(resolved)
     if rules is None:
         return ""
     methods, asked = OBJECTIVES[resolved.train.objective].sentences, resolved.evaluation.backend
@@ -127,21 +125,22 @@ def backend_of(configuration: Configuration, model: str) -> str:
     return next((each for each in taken if METHODS[each] in methods and asked in (None, each)), "")
 
 
-def refuse_submission(configuration: Configuration, model: str) -> None:
+def refuse_submission(resolved: ResolvedModel) -> None:
     """Raise a UserError if a model is for no challenge, has read too much for it, or has no scores that it takes."""
-    resolved, rules = configuration.model(model), rules_of_model(configuration, model)
+    rules = rules_of_model(resolved)
     if rules is None:
-        raise UserError(f"model {model} has no `submission`, as presets such as babylm_strict_small have it")
-    if not backend_of(configuration, model):
+        raise UserError(f"model {resolved.name} has no `submission`, as presets such as babylm_strict_small have it")
+    if not backend_of(resolved):
         key = "evaluation.backend" if resolved.evaluation.backend else "train.objective"
         takes = "causal" if rules.form == "multilingual" else "causal or mlm"
-        raise UserError(f"{resolved.origins[key]}: {key} of model {model}: {rules.title} takes scores that are {takes}")
-    refuse_more_words(configuration, model, rules)
+        where = f"{resolved.origins[key]}: {key} of model {resolved.name}"
+        raise UserError(f"{where}: {rules.title} takes scores that are {takes}")
+    refuse_more_words(resolved, rules)
 
 
-def refuse_more_words(configuration: Configuration, model: str, rules: Rules) -> None:
+def refuse_more_words(resolved: ResolvedModel, rules: Rules) -> None:
     """Raise a UserError if a model, with those that it continues, may read more words than its challenge allows."""
-    chain = [configuration.model(each) for each in (model, *configuration.ancestors(model))]
+    chain = resolved.chain()
     if source := chain[-1].source:
         where = f"{chain[-1].origins['model.source']}: model.source = {source.name!r}"
         raise UserError(f"{where}: {rules.title} allows a model of this workflow, or none")
@@ -152,11 +151,10 @@ def refuse_more_words(configuration: Configuration, model: str, rules: Rules) ->
         raise UserError(f"{where}: {rules.title} allows {rules.words:,} at most, in all")
 
 
-def tuned_parts(configuration: Configuration, model: str, tasks: list[str]) -> dict[str, str]:
+def tuned_parts(configuration: Configuration, resolved: ResolvedModel, tasks: list[str]) -> dict[str, str]:
     """Return {task: the job that fine-tunes a model for it as its challenge does it, such as "rte.42"}."""
-    mine = [task for task in tasks if task in configuration.model(model).tuned]
-    first = {task: configuration.tuning(task).seeds[0] for task in mine}
-    return {task: f"{task}.{first[task]}" for task in mine if first[task] in seeds_of_task(configuration, model, task)}
+    first = {task: configuration.tuning(task).seeds[0] for task in tasks if task in resolved.tuned}
+    return {task: f"{task}.{seed}" for task, seed in first.items() if seed in resolved.seeds[task]}
 
 
 def is_own(configuration: Configuration, name: str) -> bool:
@@ -167,14 +165,15 @@ def is_own(configuration: Configuration, name: str) -> bool:
 
 def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     """Return the settings of the stage `submission`: the challenge's rules, and where the scores of each task are."""
-    resolved, rules = configuration.model(model), rules_of_model(configuration, model)
+    resolved = configuration.model(model)
+    rules = rules_of_model(resolved)
     assert rules is not None
-    refuse_more_words(configuration, model, rules)
+    refuse_more_words(resolved, rules)
     at_snapshots = resolved.scored if resolved.evaluation.snapshots else resolved.evaluation.snapshot_suites
     codes, missing, tuned, without = dict[str, str](), dict[str, str](), dict[str, dict[str, str]](), dict[str, str]()
     for name, task in rules.tasks.items():
-        mine = [code for code in resolved.languages if configuration.language(code).language_code == task.language]
-        parts = tuned_parts(configuration, model, task.tuned)
+        mine = [code for code, row in resolved.rows.items() if row.language_code == task.language]
+        parts = tuned_parts(configuration, resolved, task.tuned)
         why = task.missing
         if not why and not mine:
             why = f"the model does not learn {task.language}"
@@ -195,7 +194,7 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     return {
         "challenge": rules.title,
         "track": rules.track,
-        "backend": backend_of(configuration, model),
+        "backend": backend_of(resolved),
         "rules": rules.model_dump(exclude_defaults=True),
         "order": {"tasks": [*rules.tasks], "numbers": [*rules.numbers]},
         "checkpoints": [name_of(point) for point in rules.points()],

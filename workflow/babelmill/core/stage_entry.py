@@ -200,7 +200,8 @@ def run(function: Callable[[Job[S]], int | None], job: Job[S], writes_log: bool 
     except UserError as error:
         log.error("error: %s", error)
     except KeyboardInterrupt:
-        log.error("interrupted; the same command starts this stage again")
+        kept = any(folder.exists() for folder in (job.unfinished, Path("results/checkpoints", job.name)))
+        log.error("interrupted; the same command %s", "continues this stage" if kept else "starts this stage again")
         return 130
     except Exception as error:
         if problem := trouble(error):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from babelmill.core.words import plural
+from babelmill.evaluation.statistics import over_seeds
 
 LEAST = {"mcc": -1.0}  # the lowest score by metric; that of others is 0
 
@@ -26,19 +27,27 @@ class TunedScore(NamedTuple):
     rows: int  # how many rows were scored
     # How many seeds gave all rows the same class; and these classes, each with its share of the rows.
     majority: tuple[int, dict[str, float]] | None
-    known_rows: tuple[int, int]  # how many of all test rows are training rows, too; and how many test rows there are
+    test_rows: int  # how many test rows there are
+    in_train: int  # how many of them are training rows, too
+    without_text: int  # how many of them lack a text
+    simple: float  # the score of the class that most training rows have, given to all rows
+    steps: tuple[int, int]  # the fewest and the most steps that a seed made
 
     @property
     def text(self) -> str:
-        """Return the score in percent, such as `68.3 (64.1 to 72.5), 3 seeds, n = 139`."""
+        """Return the score in percent: `68.3 (64.1 to 72.5), most frequent class 53.2, 3 seeds of 90 steps, n = 99`."""
         low, high = (100 * end for end in self.interval)
-        return f"{100 * self.mean:.1f} ({low:.1f} to {high:.1f}), {plural(self.seeds, 'seed')}, n = {self.rows:,}"
+        beside = f"most frequent class {100 * self.simple:.1f}"
+        steps = plural(self.steps[1], "step")
+        steps = steps if self.steps[0] == self.steps[1] else f"{self.steps[0]:,} to {steps}"
+        seeds = f"{plural(self.seeds, 'seed')} of {steps}"
+        return f"{100 * self.mean:.1f} ({low:.1f} to {high:.1f}), {beside}, {seeds}, n = {self.rows:,}"
 
     @property
     def warning(self) -> str:
         """Return what is wrong if the model has learnt nothing: `majority class "no", 53.2 %`; else ""."""
         if self.majority is None:
-            return ""
+            return "no better than the most frequent class" if self.mean <= self.simple else ""
         count, shares = self.majority
         of = "" if count == self.seeds else f" in {count} of {self.seeds} seeds"
         named = " or ".join(f'"{name}", {100 * share:.1f} %' for name, share in shares.items())
@@ -46,25 +55,11 @@ class TunedScore(NamedTuple):
 
     @property
     def remarks(self) -> str:
-        """Return the warning, and how many test rows the model was trained on, if it was."""
-        known, rows = self.known_rows
-        tested = f"{known:,} of {plural(rows, 'test row')} also trained on" if known else ""
-        return "; ".join(filter(None, [self.warning, tested]))
-
-
-def over_seeds(scores: list[float], least: float) -> tuple[float, float | None, tuple[float, float] | None]:
-    """Return the mean of seeds, their standard deviation, and a 95 % interval of the mean (Student's t).
-
-    One seed has neither of the last two. The interval ends where scores end: at 1, and at `least`.
-    """
-    from scipy.stats import t as student
-
-    mean, n = statistics.fmean(scores), len(scores)
-    if n < 2:
-        return mean, None, None
-    deviation = statistics.stdev(scores)
-    half = float(student.ppf(0.975, n - 1)) * deviation / n**0.5
-    return mean, deviation, (max(least, mean - half), min(1.0, mean + half))
+        """Return the warning, and how many test rows the model was trained on, or lack a text."""
+        counts = {"also trained on": self.in_train, "without a text": self.without_text}
+        rows = plural(self.test_rows, "test row")
+        told = [f"{count:,} of {rows} {what}" for what, count in counts.items() if count]
+        return "; ".join(filter(None, [self.warning, *told]))
 
 
 def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
@@ -76,14 +71,20 @@ def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
     found = []
     for (task, code), members in groups.items():
         run, first = members[0]
-        mean, deviation, interval = over_seeds([entry["score"] for _, entry in members], LEAST.get(run["metric"], 0.0))
+        scores = [entry["score"] for _, entry in members]
+        (mean, half), least = over_seeds(scores), LEAST.get(run["metric"], 0.0)
+        interval = first["interval"] if half is None else (max(least, mean - half), min(1.0, mean + half))
+        deviation = statistics.stdev(scores) if half is not None else None
         same = [entry["majority"] for _, entry in members if entry["majority"]]
         found.append(
             TunedScore(
                 *(task, run["protocol"], code, run["metric"], mean),
-                *(interval or tuple(first["interval"]), deviation, len(members), first["n"]),
+                *((interval[0], interval[1]), deviation, len(members), first["n"]),
                 (len(same), {each["class"]: each["share"] for each in same}) if same else None,
-                max((entry["test_rows_in_train"], entry["rows"]["test"]) for _, entry in members),
+                first["rows"]["test"],
+                *(first["test_rows_in_train"], first["test_rows_without_text"]),
+                statistics.fmean(entry["most_frequent"] for _, entry in members),
+                (min(entry["steps"] for _, entry in members), max(entry["steps"] for _, entry in members)),
             )
         )
     return found

@@ -1,49 +1,55 @@
-"""Make the page of an experiment: a report of its models that begins with the comparison of its cells."""
+"""Make the page of an experiment: the comparison of its cells, and how they were trained."""
 
 import math
 from typing import Any
 
 from markupsafe import Markup
+from markupsafe import escape as html
 
+from babelmill.core.escape import line
 from babelmill.evaluation.metrics import SHARE
-from babelmill.experiments.comparison import Column, mean_of
-from babelmill.experiments.tables import Comparison, with_half
+from babelmill.experiments.comparison import LEVEL
+from babelmill.experiments.tables import Comparison, grid, with_half
 from babelmill.reporting.figures import Strips
-from babelmill.reporting.page import Cell, Section, Table, lines, page
+from babelmill.reporting.page import Cell, Section, Table, lacking, lines, rendered, trained
 from babelmill.reporting.results import ModelResults
 from babelmill.reporting.table import less_is_better
+
+NOTE = (
+    "A dot is the mean of a cell, a line its 95 % interval. Hollow dots are single seeds, and the bar is what guessing"
+    ' gets, or on the validation text a unigram model. "babelmill report {}" shows the scores of each model, also of'
+    " phenomena."
+)
 
 
 def experiment_page(asked: dict[str, Any], models: list[ModelResults], found: Comparison) -> str:
     """Return the page as one HTML file."""
-    note = found.caption + (" Hollow dots are single seeds." if found.seeds > 1 else "")
-    return page(asked, models, [Section("Comparison", [of_score(found, column) for column in found.columns], note)])
+    heads, rows = grid(found, lambda text: html(line(text)), Markup("<b>{}</b>"), Markup("{}<small>{}</small>"))
+    whole = Table(lines(rows, *(Cell(title, (unit,)) for title, unit in heads[1:])), "cell", look="scores cells")
+    strips = [of_score(found, number) for number in range(len(found.heads))]
+    sections = [Section("Comparison", [whole], found.caption), Section("Scores", strips, NOTE.format(found.name))]
+    return rendered(asked, models, [*sections, lacking(models), *trained(models)])
 
 
-def of_score(found: Comparison, column: Column) -> Table:
+def of_score(found: Comparison, number: int) -> Table:
     """Return the table of a score: the mean of each cell, with its seeds, and its difference from the reference."""
-    seeds = {line: [*found.scores[line][column].values()] for line in found.names if column in found.scores[line]}
-    means = {line: mean_of(values) for line, values in seeds.items()}
-    least, most = (0, 1) if column.unit == SHARE else (-math.inf, math.inf)
-    ends = {
-        line: (max(least, mean - (half or 0)), min(most, mean + (half or 0))) for line, (mean, half) in means.items()
-    }
-    drawn, rows = Strips([value for line in seeds for value in (*seeds[line], *ends[line])]), []
-    for line, (value, half) in means.items():
-        mean = bold(with_half(value, half, column.unit), (line, column) in found.best)
-        strip = Cell(drawn.strip(value, ends[line] if half is not None else None, seeds=seeds[line]))
-        notes = ("reference",) if found.labels[line.cell] == found.reference else ()
-        difference, p = None, None
-        if effect := found.effects.get((line, column)):
-            text = with_half(effect.difference, effect.half, column.unit, signed=True)
-            difference = bold(text, effect.significant)
-            p = None if effect.p is None else "< 0.001" if effect.p < 0.001 else f"{effect.p:.3f}"
-        rows.append((Cell(found.names[line], notes), mean, strip, difference, p))
-    axis = Cell(drawn.axis(1 if less_is_better(column.unit) else 100), found.columns[column][1:])
-    title = ", ".join(found.columns[column])
-    return Table(lines(rows, "mean", axis, "difference", "p"), "cell", title, "scores inline strips")
-
-
-def bold(text: str, wanted: bool) -> Cell:
-    """Return a text, bold if it is wanted."""
-    return Cell(Markup("<b>{}</b>").format(text) if wanted else text)
+    cells = found.cells[found.cells["column"] == number]
+    unit = cells["unit"].iloc[0]
+    least, most = (0, 1) if unit == SHARE else (-math.inf, math.inf)
+    low, high = (cells["mean"] - cells["half"]).clip(least), (cells["mean"] + cells["half"]).clip(upper=most)
+    cells, rows = cells.assign(low=low.fillna(cells["mean"]), high=high.fillna(cells["mean"])), []
+    drawn = Strips(
+        [*cells["low"], *cells["high"], *cells["simple"], *(each for seeds in cells["seeds"] for each in seeds)]
+    )
+    for each in cells.itertuples():
+        seeds = each.seeds if len(each.seeds) > 1 else ()
+        strip = drawn.strip(each.mean, (each.low, each.high) if seeds else None, each.simple, seeds=seeds)
+        difference = "reference" if each.is_reference else None
+        if not math.isnan(each.difference):
+            difference = with_half(each.difference, each.spread, unit, signed=True)
+        p = None if math.isnan(each.p) else "< 0.001" if each.p < 0.001 else f"{each.p:.3f}"
+        bold = Markup("<b>{}</b>").format(difference) if each.p < LEVEL else difference
+        rows.append((each.row, with_half(each.mean, each.half, unit), Cell(strip), bold, p))
+    title, of = found.heads[number]
+    axis = Cell(drawn.axis(1 if less_is_better(unit) else 100), (of,))
+    return Table(lines(rows, "mean", axis, "difference", "p"), "cell", f"{title}, {of}", "scores inline strips")

@@ -1,21 +1,24 @@
-"""Make the tables of an experiment: means over seeds with their intervals, and differences from the reference."""
+"""Make the table of an experiment: means over seeds with their intervals, and differences from the reference."""
 
 import dataclasses
 import itertools
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
 
 from babelmill.config.experiments import text_of
 from babelmill.core import escape
-from babelmill.experiments.comparison import LEVEL, Column, Effect, Line, Scores, best, effects, mean_of
+from babelmill.evaluation.metrics import SHARE
+from babelmill.experiments.comparison import LEVEL, compare
 from babelmill.reporting.results import ModelResults, different_precisions
-from babelmill.reporting.table import ALL, TUNED, Frame, frame_of, less_is_better, shown, unit_text
+from babelmill.reporting.table import ALL, TUNED, Frame, amount, frame_of, less_is_better, not_better, shown, unit_text
 
 # Keys whose values need no words before them.
 ALONE = ("train.optimizer", "train.objective", "model.architecture", "preset")
+NOT_BETTER = "†"  # the mark of a score that guessing gets, too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,57 +26,88 @@ class Comparison:
     """The scores of an experiment, compared."""
 
     name: str  # the name of the experiment
-    columns: dict[Column, tuple[str, str]]  # the scores, each with its title and unit
-    names: dict[Line, str]  # the rows, in the order of the configuration, each with what a reader calls it
-    labels: dict[str, str]  # what a reader calls each cell: what varies
-    scores: Scores  # the scores
-    effects: dict[tuple[Line, Column], Effect]  # the differences from the reference
-    best: set[tuple[Line, Column]]  # the cells with the best scores, where their lead is significant
-    reference: str  # the label of the cell that the others are compared with; "" if there is none
-    seeds: int  # the number of seeds
+    # With the columns of `compare`, and `row` (what a reader calls it), `column` (its number), `is_reference`, and
+    # `worse`: whether the mean is not better than what stands beside it.
+    cells: Frame
+    heads: list[tuple[str, str]]  # the title and the unit of each column
+    facts: dict[str, dict[str, str]]  # {row: its number of seeds, parameters and so on}
+    reference: str  # what a reader calls the cell that the others are compared with; "" if there is none
     precisions: str = ""  # the precisions in which the models ran, if they differ
 
     @property
     def caption(self) -> str:
         """Say what the numbers are."""
-        text = "One seed: there is no interval, and no difference is tested."
-        if self.seeds > 1:
-            text = f"Mean over {self.seeds} seeds ± half of its 95 % interval (t distribution)."
-        if self.seeds > 1 and self.reference:
-            tests = sum(effect.p is not None for effect in self.effects.values())
-            text += (
-                f" Bold: the best cell, if its difference from the reference ({self.reference}) is significant (paired"
-                f" t test over seeds, p < {LEVEL} after Holm's correction over all {tests} tests of the table)."
-            )
+        cells, seeds = self.cells, max(int(fact["seeds"]) for fact in self.facts.values())
+        text = f"Mean over {seeds} seeds ± half of its 95 % interval (t distribution)."
+        if seeds == 1:
+            text = "One seed: there is no interval, and no difference is tested."
+        if cells["difference"].notna().any():
+            text += f" In parentheses: the difference from the reference ({self.reference})"
+            text += ", seed by seed, ± half of its 95 % interval." if seeds > 1 else "."
+        if tests := cells["p"].notna().sum():
+            text += f" * The difference is significant (paired t test over seeds, p < {LEVEL} after Holm's correction"
+            text += f" over all {tests} tests of the table). Bold: the best cell, if that is significant."
+        if cells["worse"].any():
+            text += f" {NOT_BETTER} Not better than guessing, or on the validation text than a unigram model."
         return text + (f" Note: {self.precisions}." if self.precisions else "")
 
 
 def comparison(asked: dict[str, Any], models: list[ModelResults], table: Frame) -> Comparison:
-    """Return the comparison of an experiment's cells from the table of their scores."""
-    cells, labels = {cell["name"]: cell for cell in asked["cells"]}, labels_of(asked["cells"])
-    headlines = set(table[table["headline"]][["suite", "method"]].itertuples(index=False, name=None))
-    rows = table[(table["phenomenon"] == ALL) & (table["paradigm"] == ALL) & table["million_words"].isna()]
-    scores, columns = Scores(), dict[Column, tuple[str, str]]()
-    for row in rows.itertuples():
-        if (row.suite, row.method) in headlines:  # on suites, by the methods of all headlines
-            cell, column = cells[row.model], Column(row.suite, row.method, row.unit)
-            line = Line(cell["base"], row.language, cell["label"])
-            scores.setdefault(line, {}).setdefault(column, {})[cell["seed"]] = row.score
-            columns[column] = title_of(column, asked, headlines), unit_text(row.unit)
-    columns = dict(sorted(columns.items(), key=lambda each: each[0].suite != ""))  # the validation text first
-    groups = list(dict.fromkeys(line[:2] for line in scores))
+    """Return the comparison of an experiment's cells from the table of their scores that stand beside a baseline."""
+    labels = labels_of(asked["cells"])
+    reference = next((cell["label"] for cell in asked["cells"] if cell["reference"]), "")
+    cells = [[cell["name"], cell["base"], cell["label"], cell["seed"]] for cell in asked["cells"]]
+    rows = table.drop(columns="seed").merge(frame_of(cells, ["model", "base", "cell", "seed"]), on="model")
+    # On suites, each cell by the methods of all headlines.
+    headlines = set(zip(*(rows[rows["headline"]][key] for key in ("suite", "method")), strict=True))
+    rows = rows[[each in headlines for each in zip(rows["suite"], rows["method"], strict=True)]]
+    rows = rows[(rows["phenomenon"] == ALL) & (rows["paradigm"] == ALL) & rows["million_words"].isna()]
+    rows = rows[rows["simple"].notna()].astype({"score": float, "simple": float})
+    groups = list(dict.fromkeys(zip(rows["base"], rows["language"], strict=True)))
     several = [len({each[i] for each in groups}) > 1 for i in (0, 1)]
-    names = {
-        line: ", ".join([*itertools.compress(line[:2], several), labels[line.cell]])
-        for line in sorted(scores, key=lambda line: groups.index(line[:2]))
-    }
-    reference = next((cell["label"] for cell in asked["cells"] if cell["reference"]), None)
-    found = effects(scores, reference)
-    return Comparison(
-        **{"name": asked["name"], "columns": columns, "names": names, "labels": labels, "scores": scores},
-        **{"effects": found, "best": best(scores, found, reference), "reference": labels.get(reference or "", "")},
-        **{"seeds": max(cell["seed"] for cell in asked["cells"]), "precisions": different_precisions(models)},
+
+    def name(each: Any) -> str:
+        return ", ".join([*itertools.compress((each.base, each.language), several), labels[each.cell]])
+
+    found = compare(rows, reference)
+    found = found.iloc[
+        sorted(range(len(found)), key=lambda i: groups.index(tuple(found.iloc[i][["base", "language"]])))
+    ]
+    columns = dict.fromkeys(zip(found["suite"], found["method"], found["unit"], strict=True))
+    columns = sorted(columns, key=lambda column: column[0] != "")  # the validation text first
+    found = found.assign(
+        is_reference=found["cell"] == reference,
+        row=[name(each) for each in found.itertuples()],
+        column=[columns.index((each.suite, each.method, each.unit)) for each in found.itertuples()],
+        worse=[not_better(each.mean, each.simple, each.unit) for each in found.itertuples()],
     )
+    members: dict[str, dict[str, None]] = {}
+    for each in rows.itertuples():
+        members.setdefault(name(each), {})[each.model] = None
+    of_name = {model.name: model for model in models}
+    return Comparison(
+        name=asked["name"],
+        cells=found,
+        heads=[title_of(*column, asked, headlines) for column in columns],
+        facts={row: facts_of([of_name[model] for model in members[row]]) for row in found["row"].unique()},
+        reference=labels.get(reference, ""),
+        precisions=different_precisions(models),
+    )
+
+
+def facts_of(models: list[ModelResults]) -> dict[str, str]:
+    """Return how many seeds a row has, and how large its models, their trainings and their texts are."""
+    figures = [model.manifest("train")["figures"] for model in models]
+    texts = [[made["figures"] for (stage, _), made in model.manifests.items() if stage == "corpus"] for model in models]
+    documents = [sum(text.get("documents", {}).get("train", 0) for text in of_model) for of_model in texts]
+    found = {key: between(each.get(key, 0) for each in figures) for key in ("parameters", "steps")}
+    return {"seeds": str(len(models)), **found, "documents": between(documents)}
+
+
+def between(values: Iterable[float]) -> str:
+    """Return a number as text, or the smallest and the largest of several; a dash for 0, which is not known."""
+    ends = sorted(values)
+    return " to ".join(dict.fromkeys((amount(each) or "") if each else "–" for each in (ends[0], ends[-1])))
 
 
 def with_cells(asked: dict[str, Any], table: Frame) -> Frame:
@@ -87,15 +121,16 @@ def with_cells(asked: dict[str, Any], table: Frame) -> Frame:
     return cells.merge(table.drop(columns=["seed", "settings"]), on="model")
 
 
-def title_of(column: Column, asked: dict[str, Any], headlines: set[tuple[str, str]]) -> str:
-    """Return the title of a score, with the method where a suite has several, and whether more or less is better."""
-    title = column.method
-    if title == TUNED:
-        title = f"{asked['tasks'][column.suite]['title']} ({TUNED}, {asked['tasks'][column.suite]['protocol']})"
-    elif column.suite:
-        several = sum(suite == column.suite for suite, _ in headlines) > 1
-        title = asked["suites"][column.suite]["title"] + (f" ({column.method})" if several else "")
-    return f"{title} {'↓' if less_is_better(column.unit) else '↑'}"
+def title_of(suite: str, method: str, unit: str, asked: dict[str, Any], headlines: Any) -> tuple[str, str]:
+    """Return what a reader of a paper calls a score, with an arrow to the better ones, and what is below this title."""
+    title, below = (unit, method) if less_is_better(unit) else (method, unit_text(unit))
+    if method == TUNED:
+        task = asked["tasks"][suite]
+        title, below = task["title"], f"{task['metric']} x 100, {TUNED}, {task['protocol']}"
+    elif suite:
+        title, below = asked["suites"][suite]["title"], "% right" if unit == SHARE else below
+        below += f", {method}" if sum(of == suite for of, _ in headlines) > 1 else ""
+    return f"{title} {'↓' if less_is_better(unit) else '↑'}", below
 
 
 def labels_of(cells: list[dict[str, Any]]) -> dict[str, str]:
@@ -115,55 +150,53 @@ def labels_of(cells: list[dict[str, Any]]) -> dict[str, str]:
     return {label: text if counts[text] == 1 else f"{text} ({label})" for label, text in found.items()}
 
 
-def with_half(value: float, half: float | None, unit: str, signed: bool = False) -> str:
+def with_half(value: float, half: float, unit: str, signed: bool = False) -> str:
     """Return a number and half of its interval, as `61.2 ± 0.8`."""
-    return shown(value, unit, signed) + (f" ± {shown(half, unit)}" if half is not None else "")
+    return shown(value, unit, signed) + ("" if math.isnan(half) else f" ± {shown(half, unit)}")
 
 
-def grid(found: Comparison, safe: Callable[[str], str], text: Callable[[Line, Column], str]) -> Frame:
-    """Return a table of texts; names and titles pass `safe`."""
-    rows = [[safe(name), *(text(line, column) for column in found.columns)] for line, name in found.names.items()]
-    return frame_of(rows, ["cell", *(safe(", ".join(title)) for title in found.columns.values())])
+def grid(
+    found: Comparison, safe: Callable[[str], str], bold: str, pair: str = "{} {}"
+) -> tuple[list[tuple[str, str]], list[list[str]]]:
+    """Return the heads of the table, each with its unit, and its rows.
 
+    Texts pass `safe`. The best stand in `bold`, such as `**{}**`, with their differences as in `pair`.
+    """
 
-def means(found: Comparison, safe: Callable[[str], str], bold: str) -> Frame:
-    """Return the table of means; the best cells stand in `bold`, such as `**{}**`."""
+    def text(each: Any) -> str:
+        mean = safe(with_half(each.mean, each.half, each.unit))
+        mean = (bold.format(mean) if each.best else mean) + (safe(NOT_BETTER) if each.worse else "")
+        if math.isnan(each.difference):
+            return mean
+        star = "*" if each.p < LEVEL else ""
+        return pair.format(mean, safe(f"({with_half(each.difference, each.spread, each.unit, signed=True)}{star})"))
 
-    def text(line: Line, column: Column) -> str:
-        values = [*found.scores[line].get(column, {}).values()]
-        mean = safe(with_half(*mean_of(values), column.unit) if values else "–")
-        return bold.format(mean) if (line, column) in found.best else mean
-
-    return grid(found, safe, text)
+    texts = {(each.row, each.column): text(each) for each in found.cells.itertuples()}
+    heads = [("cell", ""), *((fact, "") for fact in next(iter(found.facts.values()), {})), *found.heads]
+    return [tuple(map(safe, head)) for head in heads], [
+        [*map(safe, (row, *facts.values())), *(texts.get((row, i), "–") for i in range(len(found.heads)))]
+        for row, facts in found.facts.items()
+    ]
 
 
 def markdown(found: Comparison) -> str:
-    """Return the tables as Markdown: the scores, and the differences from the reference."""
-
-    def text(line: Line, column: Column) -> str:
-        effect = found.effects.get((line, column))
-        star = " *" if effect and effect.significant else ""
-        return with_half(effect.difference, effect.half, column.unit, signed=True) + star if effect else "–"
-
-    look = {"index": False, "disable_numparse": True}
-    parts = [f"# {escape.markdown(found.name)}", escape.markdown(found.caption).replace("p &lt; ", "p < ")]
-    parts.append(means(found, escape.cell, "**{}**").to_markdown(**look))
-    if found.effects:
-        about = "seed by seed, with 95 % intervals; * significant after Holm's correction:"
-        parts.append(escape.markdown(f"Differences from {found.reference}, {about}"))
-        others = {line: name for line, name in found.names.items() if found.labels[line.cell] != found.reference}
-        parts.append(grid(dataclasses.replace(found, names=others), escape.cell, text).to_markdown(**look))
-    return "\n\n".join(parts) + "\n"
+    """Return the table as Markdown."""
+    heads, rows = grid(found, escape.cell, "**{}**")
+    table = frame_of(rows, [", ".join(filter(None, head)) for head in heads])
+    text = table.to_markdown(index=False, disable_numparse=True)
+    return f"# {escape.markdown(found.name)}\n\n{escape.markdown(found.caption)}\n\n{text}\n"
 
 
 def latex(found: Comparison) -> str:
-    r"""Return the scores for LaTeX: `\input` it in a document with `\usepackage{booktabs}`."""
-    frame = means(found, escape.latex, r"\textbf{{{}}}")
-    # Two lines, since a line of titles with units is wider than a page.
-    heads = [("cell", ""), *([escape.latex(part) for part in title] for title in found.columns.values())]
-    frame.columns = pd.MultiIndex.from_tuples(list(map(tuple, heads)))
-    look = {"caption": escape.latex(found.caption), "label": f"tab:{found.name}", "position_float": "centering"}
-    text = frame.style.hide(axis="index").to_latex(
-        hrules=True, sparse_columns=False, column_format="l" + "r" * len(found.columns), **look
-    )
+    r"""Return the table for LaTeX: `\input` it in a document with `\usepackage{booktabs}`."""
+    heads, rows = grid(found, escape.latex, r"\textbf{{{}}}", r"\shortstack[r]{{{}\\{}}}")
+    # Heads of two lines, since a line of titles with units is wider than a page.
+    frame = pd.DataFrame(rows, columns=pd.MultiIndex.from_tuples(heads))
+    look: dict[str, Any] = {
+        "caption": escape.latex(found.caption),
+        "label": f"tab:{found.name}",
+        "position_float": "centering",
+    }
+    look |= {"hrules": True, "sparse_columns": False, "column_format": "l" + "r" * (len(heads) - 1)}
+    text = frame.style.hide(axis="index").to_latex(**look)
     return f"% Made by Babelmill from experiments/{found.name}; needs \\usepackage{{booktabs}}\n{text}"

@@ -80,13 +80,6 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, httpx.TransportError | json.JSONDecodeError)
 
 
-def out_of_reach(error: BaseException | None) -> bool:
-    """Return whether requests for other repositories would fail in the same way."""
-    error = cause(error) if error else None
-    limited = isinstance(error, errors.HfHubHTTPError) and error.response.status_code == 429
-    return limited or isinstance(error, httpx.TransportError)
-
-
 def one_line(error: BaseException) -> str:
     """Return the first line of an error's message, without the token, which a message may contain.
 

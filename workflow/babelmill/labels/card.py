@@ -14,7 +14,6 @@ from babelmill.tokens.clean_text import Cleaning
 
 TASK = "text-classification"
 CODES = 50  # how many codes the card lists at most
-MISTAKES = 10
 SYSTEMS = {
     "classes": "classes",
     "general": "codes",
@@ -79,9 +78,9 @@ class LabelsCard(ModelCard):
                 "true code": called(entry["true"]),
                 "predicted": called(entry["predicted"]),
                 "texts": entry["count"],
-                "for example": short(entry["examples"][0]["text"]),
+                "for example": short(entry["example"]),
             }
-            for entry in self.methods[self.evaluation["labels"]["method"]]["mistakes"][:MISTAKES]
+            for entry in self.methods[self.evaluation["labels"]["method"]]["mistakes"]
         ]
 
     def label_rows(self) -> list[dict[str, Any]]:

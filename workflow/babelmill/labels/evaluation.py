@@ -8,14 +8,14 @@ It has the same keys as for every model (`metrics`, `variants`, `languages`, `do
     codes               the codes that the model knows, the most frequent first: `code`, `name` (from the file
                         `metrics.codes`) and `training`, how many training texts have the code
     unknown_codes       true codes that the model does not know; they count as never predicted. How many `codes` there
-                        are, in how many `texts`, and the most frequent ones
+                        are, in how many `texts`
     example             a text with one code that the default weights predicted correctly: `text`, `context` if it has
                         one, and the `likeliest` codes, each a `code` with its `chance`; null if there is no such text
     cut                 how many texts are longer than the model reads
     baseline            the figures (`metrics.figures`) of always predicting the most frequent code; its `top_k` predict
                         the k most frequent codes
     figures             for each variant and method: `metrics.figures` over all texts, and `languages`, `digits`,
-                        `calibration`, `threshold` (only for `linear` with several codes per text) and `mistakes`
+                        `calibration_error`, `threshold` (only for `linear` with several codes per text) and `mistakes`
 """
 
 from collections.abc import Callable, Iterator
@@ -33,13 +33,11 @@ from babelmill.labels import metrics
 from babelmill.labels.codes import Codes
 from babelmill.labels.corpus_codes import CodeReader
 from babelmill.labels.metrics import Predictions, indicator
-from babelmill.labels.predictor import Pair, Predictor, Wanted, batches
+from babelmill.labels.predictor import Pair, Predictor, Wanted
 from babelmill.tokens.documents import Documents
 
 WINDOW = 16_384  # texts that are sorted by length together, so that few positions are padding
-BATCH_TOKENS = 8_192  # positions per batch, which the decoder reads once per beam
-MISTAKES, EXAMPLES = 30, 3
-SHOWN = 20  # unknown codes that are listed at most
+MISTAKES = 10
 METRICS = ("exact", "f1")
 
 Predicted = dict[str, dict[str, Predictions]]  # by variant and method
@@ -77,7 +75,7 @@ class LabelledText:
         if not documents.labelled:
             raise UserError(f"{documents.path}: has no labels; set corpus.label_columns and run the workflow again")
         reader = CodeReader(self._labels)
-        codes = [reader.of_document(cells, origin)[0] for cells, origin in documents.labels()]
+        codes = [reader.of_document(cells, origin) for cells, origin in documents.labels()]
         self._documents.append(documents)
         self._chosen.append(np.array([bool(each) for each in codes]))
         return [self._numbered(each) for each in codes if each]
@@ -97,38 +95,26 @@ class LabelledText:
 
 
 def predict(
-    predictor: Predictor, text: LabelledText, methods: list[str], progress: Callable[[float], None]
-) -> tuple[dict[str, Predictions], int]:
-    """Return what a model predicts of all texts, by method, and how many texts were cut.
+    predictor: Predictor, text: LabelledText, method: str, progress: Callable[[int], None]
+) -> tuple[Predictions, int]:
+    """Return what a model predicts of all texts, and how many texts were cut.
 
     `progress` is called with the number of texts that have just been predicted. A UserError says that a probability is
     not a number.
     """
     count, top = len(text.languages), max(*metrics.TOPS, predictor.labels["blocks"])
     index = {code: number for number, code in enumerate(predictor.labels["codes"])}
-    codes: dict[str, list[list[int]]] = {method: [[] for _ in range(count)] for method in methods}
-    likeliest = {method: np.full((count, top), -1, np.int64) for method in methods}
-    chances = {method: np.zeros((count, top)) for method in methods}
-    done = cut = 0
-    stream = text.texts()
+    codes: list[list[int]] = [[] for _ in range(count)]
+    likeliest, chances = np.full((count, top), -1, np.int64), np.zeros((count, top))
+    stream, done, cut = text.texts(), 0, 0
     while window := list(islice(stream, WINDOW)):
-        tokens = predictor.tokens(window)
-        lengths = [min(len(ids), predictor.longest) for ids in tokens]
-        cut += sum(len(ids) > predictor.longest for ids in tokens)
-        for batch in batches(lengths, predictor.longest, BATCH_TOKENS):
-            given = [window[i] for i in batch], [tokens[i] for i in batch]
-            for method in methods:
-                for i, found in zip(batch, predictor.predict(*given, Wanted(top, method)), strict=True):
-                    codes[method][done + i] = list(dict.fromkeys(index[code] for code, _ in found.codes))
-                    for place, (code, chance) in enumerate(found.likeliest):
-                        likeliest[method][done + i, place] = index[code]
-                        chances[method][done + i, place] = chance
-            progress(len(batch))
+        for i, was_cut, found in predictor.found(window, Wanted(top, method), progress):
+            cut += was_cut
+            codes[done + i] = list(dict.fromkeys(index[code] for code, _ in found.codes))
+            for place, (code, chance) in enumerate(found.likeliest):
+                likeliest[done + i, place], chances[done + i, place] = index[code], chance
         done += len(window)
-    width = len(text.names)
-    return {
-        method: Predictions(indicator(codes[method], width), likeliest[method], chances[method]) for method in methods
-    }, cut
+    return Predictions(indicator(codes, len(text.names)), likeliest, chances), cut
 
 
 def always(frequent: list[int], text: LabelledText) -> Predictions:
@@ -220,15 +206,8 @@ class Report:
 
     def _unknown(self) -> dict[str, Any]:
         """Return the entry `unknown_codes`, about the true codes that the model does not know."""
-        truth, known = self._text.truth, self._text.known
-        unknown = truth[:, known:]
-        counts = np.bincount(unknown.indices, minlength=len(self._text.names) - known)
-        order = np.argsort(-counts, kind="stable")[:SHOWN].tolist()
-        return {
-            "codes": int((counts > 0).sum()),
-            "texts": int((metrics.sizes(unknown) > 0).sum()),
-            "most_frequent": [{**self._code(known + i), "texts": int(counts[i])} for i in order if counts[i]],
-        }
+        unknown = self._text.truth[:, self._text.known :]
+        return {"codes": len(np.unique(unknown.indices)), "texts": int((metrics.sizes(unknown) > 0).sum())}
 
     def _figures(self, found: Predictions, method: str) -> dict[str, Any]:
         """Return all figures of a variant and a method."""
@@ -242,23 +221,18 @@ class Report:
                 if text.documents[language]["scored"]
             },
             "digits": metrics.digits(truth, found, self._spelt) if self._spelt.shape[1] else [],
-            "calibration": metrics.calibration(truth, found),
+            "calibration_error": metrics.calibration_error(truth, found),
             "threshold": metrics.threshold(truth, found, self._about["blocks"]) if several else None,
             "mistakes": self._mistakes(found),
         }
 
     def _mistakes(self, found: Predictions) -> list[dict[str, Any]]:
-        """Return the most frequent mistakes, with the names of their codes and some texts as examples."""
-        made = metrics.mistakes(self._text.truth, found, MISTAKES, EXAMPLES)
-        wanted = {number for mistake in made for number in mistake["texts"]}
-        shown = {i: pair for i, pair in enumerate(self._text.texts()) if i in wanted} if wanted else {}
+        """Return the most frequent mistakes, with the names of their codes and a text as example."""
+        made = metrics.mistakes(self._text.truth, found, MISTAKES)
+        texts = {mistake["text"] for mistake in made}
+        shown = {i: text for i, (_, text) in enumerate(self._text.texts()) if i in texts} if texts else {}
         return [
-            {
-                **{side: self._code(made_of[side]) if made_of[side] >= 0 else None for side in ("true", "predicted")},
-                "count": made_of["count"],
-                "examples": [
-                    {"text": shown[i][1], **({"context": shown[i][0]} if shown[i][0] else {})} for i in made_of["texts"]
-                ],
-            }
-            for made_of in made
+            {side: self._code(each[side]) if each[side] >= 0 else None for side in ("true", "predicted")}
+            | {"count": each["count"], "example": shown[each["text"]]}
+            for each in made
         ]

@@ -61,11 +61,8 @@ def figures(truth: csr_array, found: Predictions) -> dict[str, Any]:
     return {
         "texts": len(exact),
         "exact": float(exact.mean()),
-        "exact_texts": int(exact.sum()),
-        "codes": dict(zip(("right", "predicted", "true"), by_code.sum(1).tolist(), strict=True)),
         "micro": {name: float(value) for name, value in rates(*by_code.sum(1)).items()},
-        "macro": {name: float(np.mean(values)) for name, values in rates(*by_code).items()}
-        | {"codes": by_code.shape[1]},
+        "macro": {name: float(np.mean(values)) for name, values in rates(*by_code).items()},
         **{f"top_{k}": float(np.any(true[:, :k], axis=1).mean()) for k in TOPS},
     }
 
@@ -115,25 +112,16 @@ def digits(truth: csr_array, found: Predictions, spelt: np.ndarray) -> list[floa
     return begins.mean(0).tolist()
 
 
-def calibration(truth: csr_array, found: Predictions) -> dict[str, Any]:
-    """Compare the probability of the likeliest code with how often it is a true code, in bins of equal width.
+def calibration_error(truth: csr_array, found: Predictions) -> float:
+    """Return the mean difference between the probability of the likeliest code and how often it is a true code.
 
-    `expected_error` is the mean absolute difference, weighted by texts (Guo et al., 2017, arXiv:1706.04599). Each bin
-    has its number of `texts`, the mean probability `chance` and the share `right`; both are None for an empty bin.
+    It is over bins of equal width, weighted by their texts (Guo et al., 2017, arXiv:1706.04599).
     """
     chance = np.clip(found.chances[:, 0], 0.0, 1.0)
     right = is_true(found.likeliest[:, :1], truth)[:, 0]
     place = np.minimum((chance * BINS).astype(int), BINS - 1)
-    texts = np.bincount(place, minlength=BINS)
-    sums = [np.bincount(place, weights=values, minlength=BINS) for values in (chance, right)]
-    chances, shares = (total / np.maximum(texts, 1) for total in sums)
-    return {
-        "expected_error": float((np.abs(chances - shares) * texts).sum() / max(1, texts.sum())),
-        "bins": [
-            {"texts": int(n), "chance": float(p) if n else None, "right": float(share) if n else None}
-            for n, p, share in zip(texts, chances, shares, strict=True)
-        ],
-    }
+    difference = np.bincount(place, weights=chance - right)
+    return float(np.abs(difference).sum() / max(1, len(chance)))
 
 
 def threshold(truth: csr_array, found: Predictions, most: int) -> dict[str, float]:
@@ -156,8 +144,8 @@ def threshold(truth: csr_array, found: Predictions, most: int) -> dict[str, floa
     return {"value": float((edges[best] + edges[best + 1]) / 2), "f1": float(scores[best])}
 
 
-def mistakes(truth: csr_array, found: Predictions, most: int, examples: int) -> list[dict[str, Any]]:
-    """Return the most frequent mistakes: `true` and `predicted` code, `count`, and some `texts` (their numbers).
+def mistakes(truth: csr_array, found: Predictions, most: int) -> list[dict[str, Any]]:
+    """Return the most frequent mistakes: `true` and `predicted` code, `count`, and the number of the first `text`.
 
     The missed codes of a text are paired with its wrong predictions. If one side has fewer codes, its code is -1:
     `predicted` is -1 if a code was only missed, and `true` is -1 if a code was predicted in addition.
@@ -170,4 +158,4 @@ def mistakes(truth: csr_array, found: Predictions, most: int, examples: int) -> 
         for pair in zip_longest(sorted(true - predicted), sorted(predicted - true), fillvalue=-1):
             pairs.setdefault(pair, []).append(text)
     ordered = sorted(pairs.items(), key=lambda item: (-len(item[1]), item[0]))[:most]
-    return [{"true": a, "predicted": b, "count": len(texts), "texts": texts[:examples]} for (a, b), texts in ordered]
+    return [{"true": a, "predicted": b, "count": len(texts), "text": texts[0]} for (a, b), texts in ordered]

@@ -24,9 +24,14 @@ from babelmill.training.networks import transformers_models
 from babelmill.training.networks.loss import STATISTICS
 from babelmill.training.networks.source_weights import shape_of
 from babelmill.training.networks.transformers import TransformersNetwork
-from babelmill.training.networks.transformers_config import config_to_train, counted_without
-from babelmill.training.networks.transformers_models import checkpoint_activations, longest_row, refused
-from babelmill.training.optimization.fsdp import local_rows
+from babelmill.training.networks.transformers_models import (
+    checkpoint_activations,
+    config_to_train,
+    counted_without,
+    longest_row,
+    refused,
+)
+from babelmill.training.optimization.gradients import local_rows
 from babelmill.training.plan import randomness
 from babelmill.training.plan.randomness import INITIALIZATION
 
@@ -116,7 +121,7 @@ def right_codes(symbols: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
 
 
 class LabelsNetwork(TransformersNetwork):
-    """Trains a label model, which is spread over all processes (`fsdp.py`).
+    """Trains a label model, which is spread over all processes (`gradients.shard`).
 
     A text has at most `blocks` codes. `heads` are prefixes of the names of weights that are read from the source
     (`Begun`). A UserError says that transformers has no classifier for this encoder, or that padding changes its

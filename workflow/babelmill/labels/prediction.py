@@ -1,27 +1,35 @@
-"""Predict all rows of a table, in order and window by window. Memory is bounded, and equal texts are predicted once."""
+"""Predict all rows of a table: each different text once, in parts that are kept, so that a killed run continues.
 
+The parts are not in an output of a rule, since Snakemake deletes the outputs of a job that failed. Memory grows by some
+200 bytes for each different text, and by 4 for each row.
+"""
+
+import contextlib
+import csv
 import hashlib
 import heapq
-import itertools
 import logging
-import sys
+import shutil
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import numpy as np
 
 from babelmill.core.bars import Bar
-from babelmill.core.files import UserError
-from babelmill.labels.predictor import Pair, Predictor, Wanted, batches
-from babelmill.labels.windows import WINDOW, Windows, write_table
+from babelmill.core.escape import csv_cell
+from babelmill.core.files import UserError, atomic_write, read_json, write_json
+from babelmill.core.formats import DELIMITERS
+from babelmill.labels.predictor import Pair, Predictor, Wanted
+from babelmill.runtime.run_lock import Lock
 from babelmill.tables.rows import Asked, Table
 from babelmill.tokens.clean_text import Cleaning
 from babelmill.tokens.label_text import context_text
 
-REMEMBERED = 100_000  # texts whose predictions are kept in memory, about 100 MB
-CPU_TOKENS, GPU_TOKENS = 4096, 65536  # tokens per batch, including padding; also the largest number of beams
+PART = 4096  # different texts that are sorted by length, predicted and kept together
 NUMBER = "row"  # the column with the numbers of rows
 NO_TEXT, CUT, YES = "no text", "cut", "yes"  # values of the column `predicted`
 
@@ -43,135 +51,135 @@ class TextColumns:
         return [Asked(self.text, text), *named]
 
 
-class LatestTexts(dict[bytes, tuple[str, ...]]):
-    """Remembers the predictions of the latest texts, by their keys.
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Lock the folder of a prediction. At the end, delete it if the prediction succeeded, or if no part was done.
 
-    What it remembers depends only on the earlier rows. So a run that continues after a stop passes the same texts to
-    the model as a run that never stopped.
+    A UserError says that another process makes the same predictions.
     """
+    with Lock(folder, "another prediction"):
+        try:
+            yield
+        except BaseException:
+            if not part_of(folder, 0).is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
 
-    def add(self, window: dict[bytes, tuple[str, ...]]) -> None:
-        """Remember the texts of a window, and forget those that have not occurred for the longest time."""
-        for key, values in window.items():
-            self.pop(key, None)
-            self[key] = tuple(map(sys.intern, values))  # many values are equal, so they share memory
-        for key in list(itertools.islice(self, max(0, len(self) - REMEMBERED))):
-            del self[key]
+
+def part_of(folder: Path, number: int) -> Path:
+    """Return the file of the predictions of the texts from `number * PART` on."""
+    return folder / f"{number:06}.npz"
+
+
+def keep_only(folder: Path, identity: dict[str, Any]) -> None:
+    """Delete the parts in a locked folder unless they are of this model, table and wish (the identity)."""
+    identity = identity | {"part": PART}
+    with contextlib.suppress(UserError):  # there is none
+        if read_json(folder / "identity.json") == identity:
+            return
+    for path in (folder / "identity.json", *folder.glob("*.npz")):
+        path.unlink(missing_ok=True)
+    write_json(folder / "identity.json", identity)
 
 
 class Prediction:
-    """Predicts the rows of a table from the columns `asked`. New windows are added to those that are done."""
+    """Predicts the rows of a table from the columns `asked`."""
 
-    def __init__(self, table: Table, asked: TextColumns, predictor: Predictor, wanted: Wanted, windows: Windows):
-        self._table, self._predictor, self._wanted, self._windows = table, predictor, wanted, windows
+    def __init__(self, table: Table, asked: TextColumns, predictor: Predictor, wanted: Wanted):
+        self._table, self._predictor, self._wanted = table, predictor, wanted
         labels = predictor.labels
-        self._blocks, self._names = labels["blocks"], labels.get("names", {})
-        self._shown = min(wanted.top, len(labels["codes"]))
-        self._predicted_columns = columns_of(self._blocks, self._shown, bool(self._names))
+        self._blocks, self._names, self._codes = labels["blocks"], labels.get("names", {}), labels["codes"]
+        self._shown = min(wanted.top, len(self._codes))
+        predicted = columns_of(self._blocks, self._shown, bool(self._names))
+        if taken := [name for name in table.columns if name in {*predicted, NUMBER}]:
+            raise UserError(f"the table already has a column {taken[0]!r}, which the predictions need: rename it")
+        self.columns = [*table.columns, *predicted]
         self._clean = Cleaning(**labels.get("cleaning", {})).of
         self._one_context = self._clean(context_text(asked.one_context))
         self._text = table.place(asked.text)
         self._context = None if asked.context is None else table.place(asked.context)
-        refuse_taken(table.columns, [*self._predicted_columns, NUMBER])
-        # the names of the table's columns and, after them, of the predicted ones
-        self.columns = [*table.columns, *self._predicted_columns]
         if message := about_contexts(labels.get("contexts"), asked):
             log.warning("%s", message)
-        self._memory = LatestTexts()
-        self._counts = Counter(rows=0, without_text=0, cut=0, texts=0)
+        self._of_row = array("i")  # the number of each row's text, in the order in which they first occur; -1 for none
+        self._found: dict[str, np.ndarray] = {}  # what `values` returns, of all texts
 
-    def run(self) -> dict[str, Any]:
-        """Predict the windows that are not done. Return the figures: counts of rows and texts, and the speed."""
-        bar, begun, before = Bar(self._table.rows, min(self._table.rows, self._windows.done * WINDOW)), 0.0, 0
-        for number, rows in enumerate(in_windows(self._table)):
-            if number < self._windows.done:
-                self._take_up(rows, self._windows.read(number))
+    def run(self, folder: Path) -> dict[str, Any]:
+        """Predict all texts, with the parts in a locked folder. Return the figures: counts of rows and texts, speed."""
+        numbers: dict[bytes, int] = {}
+        parts: list[dict[str, np.ndarray]] = []
+        new: list[Pair] = []
+        bar, made, seconds = Bar(self._table.rows), 0, 0.0
+
+        def finish_part() -> None:
+            nonlocal made, seconds
+            path, begun = part_of(folder, len(parts)), time.monotonic()
+            if not path.is_file():
+                if parts and not made:
+                    log.info("continuing after %s texts", f"{len(parts) * PART:,}")
+                found = self.values(new)
+                with atomic_write(path, "wb") as file:
+                    np.savez(file, cut=found["cut"], codes=found["codes"], chances=found["chances"])
+                made, seconds = made + len(new), seconds + time.monotonic() - begun
+            bar.show(len(self._of_row), f"{len(self._of_row):,} of {self._table.rows:,} rows")
+            with np.load(path) as kept:
+                parts.append(dict(kept))
+            new.clear()
+
+        for row in self._table:
+            pair = self._pair(row)
+            if pair is None:
+                self._of_row.append(-1)
                 continue
-            if not begun:
-                begun, before = time.monotonic(), self._counts["rows"]
-                if before:
-                    log.info("continuing after %s of %s rows", f"{before:,}", f"{self._table.rows:,}")
-            self._windows.write(self._predicted(rows, bar))
-        seconds = time.monotonic() - begun if begun else 0.0
-        speed = {"rows_per_second": (self._counts["rows"] - before) / seconds} if seconds else {}
-        return {**self._counts, "longest": self._predictor.longest, **speed}
+            key = hashlib.blake2b(repr(pair).encode(), digest_size=16).digest()
+            self._of_row.append(numbers.setdefault(key, len(numbers)))
+            if self._of_row[-1] == len(parts) * PART + len(new):
+                new.append(pair)
+                if len(new) == PART:
+                    finish_part()
+        if new or not parts:
+            finish_part()
+        self._found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        of_row = np.array(self._of_row)
+        texts = of_row[of_row >= 0]
+        figures = {"rows": len(of_row), "without_text": len(of_row) - len(texts), "texts": len(numbers)}
+        figures |= {"cut": int(self._found["cut"][texts].sum()), "longest": self._predictor.longest}
+        return figures | ({"texts_per_second": made / seconds} if made else {})
 
-    def _keys(self, rows: list[list[str]]) -> tuple[list[bytes | None], dict[bytes, Pair]]:
-        """Return the key of each row's text (None for a row without text), and {key: (context, text)}."""
-        keys: list[bytes | None] = []
-        pairs: dict[bytes, Pair] = {}
-        for row in rows:
-            text = self._clean(row[self._text])
-            if not text.strip():
-                keys.append(None)
-                continue
-            context = self._one_context if self._context is None else self._clean(context_text(row[self._context]))
-            both = f"{len(context)} {context}{text}".encode("utf-8", "surrogatepass")
-            key = hashlib.blake2b(both, digest_size=16).digest()
-            keys.append(key)
-            pairs[key] = (context, text)
-        return keys, pairs
+    def _pair(self, row: list[str]) -> Pair | None:
+        """Return the context and the text of a row; None if it has no text."""
+        text = self._clean(row[self._text])
+        if not text.strip():
+            return None
+        return self._one_context if self._context is None else self._clean(context_text(row[self._context])), text
 
-    def _predicted(self, rows: list[list[str]], bar: Bar) -> list[list[str]]:
-        """Return the rows of a window, each followed by its predicted values."""
-        keys, pairs = self._keys(rows)
-        new = [key for key in pairs if key not in self._memory]
-        before, total = self._counts["rows"], self._table.rows
+    def values(self, pairs: Sequence[Pair], tick: Callable[[int], None] = lambda texts: None) -> dict[str, np.ndarray]:
+        """Return what is predicted for each text, in the order of the texts.
 
-        def tick(share: float) -> None:
-            at = before + int(len(rows) * share) - (share == 1)  # the last row counts once the window is on disk
-            bar.show(at, f"{at:,} of {total:,} rows")
-
-        found = dict(zip(new, self.values([pairs[key] for key in new], tick), strict=True))
-        values = {key: found.get(key) or self._memory.get(key) or () for key in pairs}
-        nothing = (NO_TEXT, *[""] * (len(self._predicted_columns) - 1))
-        done = [[*row, *(nothing if key is None else values[key])] for row, key in zip(rows, keys, strict=True)]
-        self._note(done, values, len(new))
-        bar.show(self._counts["rows"], f"{self._counts['rows']:,} of {total:,} rows")
-        return done
-
-    def values(self, pairs: Sequence[Pair], tick: Callable[[float], None]) -> list[tuple[str, ...]]:
-        """Return the values of the predicted columns for each text, in the order of the texts.
-
-        `tick` is called with the share of the tokens that are done.
+        `cut` [texts] bool: whether its end was not read; `codes` [texts, n] int32: the predicted codes and, after them,
+        the likeliest ones, as numbers, and -1 where there is none; `chances` [texts, n] float32.
         """
-        predictor, wanted = self._predictor, self._wanted
-        tokens = predictor.tokens(pairs)
-        lengths = [len(ids) for ids in tokens]
-        most = CPU_TOKENS if predictor.device.type == "cpu" else GPU_TOKENS
-        beams = self._shown if wanted.method == "blocks" and predictor.labels["decoder_layers"] else 1
-        values: list[tuple[str, ...]] = [()] * len(pairs)
-        read, total = 0, sum(lengths)
-        for batch in batches(lengths, predictor.longest, most, beams):
-            found = predictor.predict([pairs[i] for i in batch], [tokens[i] for i in batch], wanted)
-            for i, each in zip(batch, found, strict=True):
-                codes, likeliest = self._written(each.codes, self._blocks), self._written(each.likeliest, self._shown)
-                values[i] = (CUT if lengths[i] > predictor.longest else YES, *codes, *likeliest)
-            read += sum(lengths[i] for i in batch)
-            tick(read / max(1, total))
-        return values
+        index = {code: number for number, code in enumerate(self._codes)}
+        cut = np.zeros(len(pairs), bool)
+        codes = np.full((len(pairs), self._blocks + self._shown), -1, np.int32)
+        chances = np.zeros(codes.shape, np.float32)
+        for i, cut[i], found in self._predictor.found(pairs, self._wanted, tick):
+            for first, given in ((0, found.codes[: self._blocks]), (self._blocks, found.likeliest[: self._shown])):
+                for place, (code, chance) in enumerate(given, first):
+                    codes[i, place], chances[i, place] = index[code], chance
+        return {"cut": cut, "codes": codes, "chances": chances}
 
-    def _written(self, codes: Sequence[tuple[str, float]], count: int) -> list[str]:
-        """Return codes with names (if there are any) and probabilities as strings, padded with "" to `count` codes."""
-        names = self._names
-        found = [
-            text
-            for code, chance in codes[:count]
-            for text in (code, *([names.get(code, "")] if names else []), f"{chance:.4g}")
-        ]
-        return found + [""] * ((3 if names else 2) * count - len(found))
-
-    def _take_up(self, rows: list[list[str]], done: list[list[str]]) -> None:
-        """Count and remember a window that an earlier run has predicted."""
-        keys, pairs = self._keys(rows)
-        width = len(self._predicted_columns)
-        by_key = {key: tuple(row[-width:]) for key, row in zip(keys, done, strict=True) if key is not None}
-        self._note(done, by_key, sum(key not in self._memory for key in pairs))
-
-    def _note(self, done: list[list[str]], values: dict[bytes, tuple[str, ...]], new: int) -> None:
-        self._memory.add(values)
-        states = [row[len(self._table.columns)] for row in done]
-        self._counts.update(rows=len(done), without_text=states.count(NO_TEXT), cut=states.count(CUT), texts=new)
+    def rows(self) -> Iterator[list[str]]:
+        """Yield the rows of the table, each followed by what was predicted, in the order of `columns`."""
+        for row, number in zip(self._table, self._of_row, strict=True):
+            if number < 0:
+                yield [*row, NO_TEXT, *[""] * (len(self.columns) - len(row) - 1)]
+                continue
+            values = [CUT if self._found["cut"][number] else YES]
+            for code, chance in zip(*(self._found[key][number].tolist() for key in ("codes", "chances")), strict=True):
+                name = self._codes[code] if code >= 0 else ""
+                values += [name, *([self._names.get(name, "")] if self._names else []), f"{chance:.4g}" if name else ""]
+            yield [*row, *values]
 
 
 def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
@@ -200,18 +208,10 @@ def check_threshold(folder: Path, labels: dict[str, Any], wanted: Wanted) -> Non
         )
 
 
-def in_windows(table: Table) -> Iterator[list[list[str]]]:
-    """Yield the rows of a table, `WINDOW` of them at a time."""
-    rows = iter(table)
-    while window := list(itertools.islice(rows, WINDOW)):
-        yield window
-
-
 def about_contexts(trained: bool | None, asked: TextColumns) -> str:
-    """Return a warning if the model was trained with contexts but gets none, or the other way round.
+    """Return a warning if the model was trained with contexts but gets none, or the other way round; "" if all is well.
 
-    `trained` says whether the training text had contexts; it is None if this is not known. The warning is "" if all is
-    well.
+    `trained` says whether the training text had contexts; it is None if this is not known.
     """
     given = asked.context is not None or bool(asked.one_context)
     if trained and not given:
@@ -221,13 +221,7 @@ def about_contexts(trained: bool | None, asked: TextColumns) -> str:
     return ""
 
 
-def refuse_taken(columns: list[str], ours: list[str]) -> None:
-    """Raise a UserError if a table already has a column of the predictions."""
-    if taken := [name for name in columns if name in ours]:
-        raise UserError(f"the table already has a column {taken[0]!r}, which the predictions need: rename it")
-
-
-def write_review(path: Path, count: int, columns: list[str], windows: Windows) -> None:
+def write_review(path: Path, count: int, columns: list[str], rows: Iterable[list[str]]) -> None:
     """Write the rows that a person should check, with their numbers, counted from 1.
 
     First come at most `count` rows without text. Then come the `count` least certain rows, the least certain first. How
@@ -238,7 +232,7 @@ def write_review(path: Path, count: int, columns: list[str], windows: Windows) -
     without: list[list[str]] = []
 
     def with_text() -> Iterator[tuple[float, int, list[str]]]:
-        for number, row in enumerate(windows, 1):
+        for number, row in enumerate(rows, 1):
             if row[predicted] != NO_TEXT:
                 yield min([float(row[i]) for i in given if row[i]] or [float(row[likeliest])]), number, row
             elif len(without) < count:
@@ -248,10 +242,29 @@ def write_review(path: Path, count: int, columns: list[str], windows: Windows) -
     write_table(path, [NUMBER, *columns], [*without, *([str(number), *row] for _, number, row in doubtful)])
 
 
+def write_table(path: Path, columns: list[str], rows: Iterable[list[str]]) -> None:
+    """Write a .csv or .tsv file whose cells are safe to open in a spreadsheet and in a terminal."""
+    with atomic_write(path, "w") as file:
+        for part in ([columns], rows):
+            write_rows(file, ([csv_cell(value) for value in row] for row in part), DELIMITERS[path.suffix])
+
+
+def write_rows(file: IO[str], rows: Iterable[list[str]], delimiter: str = ",") -> None:
+    """Write rows as CSV.
+
+    In a row with a carriage return, every value is quoted. Python before 3.13 does not quote a value with a carriage
+    return, so readers would see the end of the row there.
+    """
+    kinds = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    plain, quoted = (csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=kind) for kind in kinds)
+    for row in rows:
+        (quoted if any("\r" in value for value in row) else plain).writerow(row)
+
+
 def in_words(out: Path, figures: dict[str, Any]) -> str:
     """Return the figures of a prediction in one line of text."""
     parts = [f"{figures['rows']:,} rows", f"{figures['texts']:,} different texts"]
     parts += [f"{figures['without_text']:,} without text"] if figures["without_text"] else []
     parts += [f"{figures['cut']:,} cut at {figures['longest']:,} tokens"] if figures["cut"] else []
-    parts += [f"{figures['rows_per_second']:,.0f} rows/s"] if "rows_per_second" in figures else []
+    parts += [f"{figures['texts_per_second']:,.0f} texts/s"] if "texts_per_second" in figures else []
     return f"{out}: {', '.join(parts)}"

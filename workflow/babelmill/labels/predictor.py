@@ -1,7 +1,7 @@
 """Predict the codes of many texts at once with an exported label model, for its evaluation and for tables."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from babelmill.core.words import NOT_A_NUMBER
 from babelmill.model.code_decoder import longest_text
 from babelmill.release.folder import loading
 
+CPU_TOKENS, GPU_TOKENS = 4096, 65536  # tokens per batch, including padding; also the largest number of beams
 ENCODED = 4096  # texts that are tokenized at once
 BESIDE = (".md", ".png", ".svg", ".jsonl")  # files of a model that do not affect predictions
 
@@ -59,12 +60,25 @@ class Predictor:
                     found[i] = ids
         return found
 
-    def predict(self, pairs: Sequence[Pair], tokens: Sequence[list[int]], wanted: Wanted) -> list[Any]:
-        """Return what is wanted of a batch of texts, each as a `Found` of `modeling_codes.py`.
+    def found(
+        self, pairs: Sequence[Pair], wanted: Wanted, tick: Callable[[int], None] = lambda texts: None
+    ) -> Iterator[tuple[int, bool, Any]]:
+        """Yield the number of each text, whether its end was cut, and what is wanted: a `Found` of `modeling_codes.py`.
 
-        `tokens`: all token ids of each. A text that is longer than `longest` loses its end. A UserError says that a
-        probability is not a number.
+        Texts of similar lengths are predicted together; `tick` is called with the number of texts of each batch. A
+        UserError says that a probability is not a number.
         """
+        tokens = self.tokens(pairs)
+        lengths = [len(ids) for ids in tokens]
+        most = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+        beams = min(wanted.top, len(self.labels["codes"])) if wanted.method == "blocks" else 1
+        for batch in batches(lengths, self.longest, most, beams if self.labels["decoder_layers"] else 1):
+            given = [pairs[i] for i in batch], [tokens[i] for i in batch]
+            for i, found in zip(batch, self._predict(*given, wanted), strict=True):
+                yield i, lengths[i] > self.longest, found
+            tick(len(batch))
+
+    def _predict(self, pairs: Sequence[Pair], tokens: Sequence[list[int]], wanted: Wanted) -> list[Any]:
         rows = [
             ids if len(ids) <= self.longest else self._shortened(pair) for pair, ids in zip(pairs, tokens, strict=True)
         ]

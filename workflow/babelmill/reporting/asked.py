@@ -50,7 +50,7 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
 def about_suite(configuration: Configuration, name: str, codes: list[str]) -> dict[str, Any]:
     """Return what a report says of a suite; its baselines are those of its own file and of `config/published.yaml`."""
     suite, sources = configuration.suite(name), list[str]()
-    found = [each for each in baselines_of(configuration, suite, codes) if each["language"] in codes]
+    found = [each for each in baselines_of(suite, map(configuration.language, codes)) if each["language"] in codes]
     for code in codes:
         for row in published(name, configuration.language(code).language_code):
             each = {"language": code, "model": row.model, "pipeline": row.protocol, "score": row.score}

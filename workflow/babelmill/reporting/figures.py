@@ -17,15 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from babelmill.core.escape import line
-from babelmill.core.words import short
+from babelmill.release.card.training_history import plot_losses
 from babelmill.reporting.table import Frame
 
-NARROW, WIDE = 360, 1080  # widths of pictures, in pixels: on a phone or beside others, and alone on a screen
-POINTS = 120  # points per curve at most; more could not be seen
-INK, SOFT, LINE = "#1b1f24", "#57606a", "#d8dee4"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-DASHES = ("-", (0, (6, 2)), (0, (2, 2)), (0, (7, 2, 2, 2)), (0, (9, 3)), (0, (1, 1)))
-VARIABLES = {INK: "ink", SOFT: "soft", LINE: "line"} | {colour: f"c{i}" for i, colour in enumerate(COLOURS)}
+WIDTH, HEIGHT = 360, 210  # of a picture, in pixels: as wide as a phone; wider screens have several beside each other
+INK, SOFT, LINE, BLUE, RED = "#1b1f24", "#57606a", "#d8dee4", "#0072b2", "#d55e00"
+VARIABLES = {INK: "ink", SOFT: "soft", LINE: "line", BLUE: "c0", RED: "c1"}
 STYLE: Any = {
     **{"svg.fonttype": "none", "svg.hashsalt": "babelmill", "text.parse_math": False, "font.size": 8.5},
     **{f"axes.spines.{side}": False for side in ("left", "right", "top")},
@@ -33,11 +30,6 @@ STYLE: Any = {
     **{"axes.titlesize": 8.5, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlecolor": INK},
     **{"axes.labelcolor": SOFT, "text.color": INK, "legend.frameon": False, "legend.fontsize": "small"},
     **{f"{axis}tick.{key}": value for axis in "xy" for key, value in (("labelcolor", SOFT), ("major.size", 0))},
-}
-LOOKS = {
-    "training": {"label": "training", "color": SOFT, "alpha": 0.6, "lw": 1},
-    "raw": {"label": "validation, last weights", "color": COLOURS[1], "marker": "o", "ms": 3, "lw": 1.4},
-    "averaged": {"label": "validation, averaged weights", "color": COLOURS[0], "marker": "s", "ms": 3, "ls": "--"},
 }
 
 
@@ -60,8 +52,8 @@ class Strips:
 
     def axis(self, factor: float = 1) -> Markup:
         """Draw the numbers above the strips, times a factor: 100 for percent."""
-        step = factor * (self.ticks[1] - self.ticks[0]) if len(self.ticks) > 1 else 1
-        digits, texts = max(0, -math.floor(math.log10(step) + 1e-9)), []
+        step, texts = factor * (self.ticks[1] - self.ticks[0]) if len(self.ticks) > 1 else 1, []
+        digits = max(0, -math.floor(math.log10(step) + 1e-9))
         for i, at in enumerate(self.ticks):
             share = (at - self.low) / (self.high - self.low)
             anchor = "start" if share < 0.08 else "end" if share > 0.92 else "middle"
@@ -96,105 +88,32 @@ class Strips:
         return Markup(f'<svg class="strip" height="18" aria-hidden="true">{"".join(drawn)}</svg>')
 
 
-def picture(label: str, panels: int, draw: Callable[[Any], None], alone: bool = False, height: int = 170) -> Markup:
-    """Return a picture whose panels, one below the other over one x axis, `draw` fills.
-
-    `label` describes it to readers who cannot see it. A picture that is `alone` is drawn twice, and the style sheet
-    shows the one that fits the screen.
-    """
-    found = []
-    for width in (NARROW, WIDE) if alone else (NARROW,):
-        with mpl.rc_context(STYLE):
-            size = width, (height if width == NARROW else 1.5 * height) * panels + 30
-            figure = Figure(figsize=(size[0] / 72, size[1] / 72), layout="constrained")
-            draw(figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0])
-            file = io.StringIO()
-            figure.savefig(
-                file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            )
-        text = file.getvalue().partition("<svg ")[2].partition(">")[2]
-        text = re.sub(r"<style[^<]*</style>|<!--.*?-->", "", text)
-        text = re.sub(r' id="\w+(\.\w+)?_\d+"| transform="rotate\(-0 [^"]*\)"| font-family: [^;"]*;', "", text)
-        for colour, name in VARIABLES.items():
-            text = text.replace(colour, f"var(--{name})")
-        text = re.sub(r'\s*\n\s*(?=[<"])|(?<=>)\s+', "", text).replace("\n", " ")
-        box = f'viewBox="0 0 {size[0]} {size[1]:g}" role="img" aria-label="{escape(line(label))}"'
-        found.append(f'<svg class="curves" {box}>{text}')
-    return Markup(
-        found[0] if len(found) == 1 else f'<div class="narrow">{found[0]}</div><div class="broad">{found[1]}</div>'
-    )
+def picture(label: str, draw: Callable[[Axes], None]) -> Markup:
+    """Return a picture of one pair of axes, which `draw` fills; `label` describes it to readers who cannot see it."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), layout="constrained")
+        draw(figure.subplots())
+        file = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    text = file.getvalue().partition("<svg ")[2].partition(">")[2]
+    text = re.sub(r"<style[^<]*</style>|<!--.*?-->", "", text)
+    text = re.sub(r' id="\w+(\.\w+)?_\d+"| transform="rotate\(-0 [^"]*\)"| font-family: [^;"]*;', "", text)
+    for colour, name in VARIABLES.items():
+        text = text.replace(colour, f"var(--{name})")
+    text = re.sub(r'\s*\n\s*(?=[<"])|(?<=>)\s+', "", text).replace("\n", " ")
+    box = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(line(label))}"'
+    return Markup(f'<svg class="curves" {box}>{text}')
 
 
-def over_tokens(axes: Axes) -> None:
-    """Give the lowest panel of losses its axis of tokens."""
-    axes.set_xlabel("tokens")
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda at, _: short(at) if at else "0")
+def training_picture(model: str, kind: str, mine: Frame, shared: Frame) -> Markup:
+    """Draw the losses of one kind of rows of a run over tokens; see `plot_losses`."""
+    ends = mine[(mine["kind"] == kind) & (mine["curve"] == "last")]["loss"]
+    last = f"; last loss on the validation text: {ends.iloc[-1]:.3f}" if len(ends) else ""
+    return picture(f"Training of {model}, {kind}{last}", lambda axes: plot_losses(axes, kind, mine, shared))
 
 
-def training_picture(model: str, losses: Frame) -> Markup:
-    """Draw the losses of a run over tokens, on the axes that it shares with the runs beside it.
-
-    `losses`: of all these runs, with the columns model, kind (of rows), curve (of LOOKS), tokens and loss.
-    """
-    mine, alone = losses[losses["model"] == model], losses["model"].nunique() == 1
-    kinds = list(mine["kind"].unique())
-
-    def draw(panels: Sequence[Axes]) -> None:
-        for axes, kind in zip(panels, kinds, strict=True):
-            for name, points in mine[mine["kind"] == kind].groupby("curve", sort=False):
-                size = math.ceil(len(points) / POINTS)
-                means = points[["tokens", "loss"]].groupby([i // size for i in range(len(points))]).mean()
-                axes.plot(means["tokens"], means["loss"], **LOOKS[str(name)])
-            every = losses[losses["kind"] == kind]["loss"]
-            axes.set(title=f"{line(kind)}, nats per target", xlim=(0, losses["tokens"].max()))
-            if every.min() > 0:  # the first steps have losses several times those of the last
-                axes.set(
-                    yscale="log",
-                    ylim=(every.min() / 1.05, every.max() * 1.05),
-                    title=f"{line(kind)}, nats per target (log)",
-                )
-                axes.minorticks_off()
-                axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-                axes.yaxis.set_major_formatter("{x:g}")
-        panels[0].legend()
-        over_tokens(panels[-1])
-
-    last = mine[mine["curve"] == "raw"].groupby("kind", sort=False)["loss"].last()
-    ends = ", ".join(f"{kind} {loss:.3f}" for kind, loss in last.items())
-    return picture(f"Training of {model}; last losses on the validation text: {ends}", len(kinds), draw, alone)
-
-
-def overlaid(losses: Frame) -> Markup | None:
-    """Draw the validation losses of recipes over each other: the mean of a recipe's runs, between their extremes.
-
-    `losses`: as for `training_picture`, with the column `recipe`. None if no run validated.
-    """
-    best = losses[losses["curve"] != "training"]
-    averaged = best[best["curve"] == "averaged"]["model"].unique()
-    best = best[(best["curve"] == "averaged") | ~best["model"].isin(averaged)]
-    runs = best.groupby(["kind", "recipe"])["model"].nunique().rename("runs")
-    ends = best.groupby(["kind", "recipe", "tokens"], sort=False)["loss"].agg(["mean", "min", "max", "count"])
-    ends = ends.reset_index().join(runs, on=["kind", "recipe"])
-    ends = ends[ends["count"] == ends["runs"]]  # runs may differ in where they were validated (`run.validate_every`)
-    kinds, recipes = list(ends["kind"].unique()), list(losses["recipe"].unique())
-
-    def draw(panels: Sequence[Axes]) -> None:
-        for axes, kind in zip(panels, kinds, strict=True):
-            for recipe, found in ends[ends["kind"] == kind].groupby("recipe", sort=False):
-                number = recipes.index(recipe)
-                colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
-                axes.plot(found["tokens"], found["mean"], color=colour, ls=dash, lw=1.6, label=line(recipe, 80))
-                axes.fill_between(found["tokens"], found["min"], found["max"], color=colour, alpha=0.15, lw=0)
-            axes.set_title(f"{line(kind)}, nats per target, on the validation text")
-        panels[0].legend()
-        over_tokens(panels[-1])
-
-    label = f"Validation losses of {len(recipes)} recipes over tokens"
-    return picture(label, len(kinds), draw, alone=True) if kinds else None
-
-
-def learning_picture(title: str, scores: Frame, ends: tuple[float, float], alone: bool) -> Markup:
+def learning_picture(title: str, scores: Frame, ends: tuple[float, float]) -> Markup:
     """Draw the scores of a model's snapshots over the words that they had read; a dashed line marks guessing.
 
     `scores`: percent, with the columns million_words, score, low, high and simple, the earliest first. `ends`: of the
@@ -202,15 +121,14 @@ def learning_picture(title: str, scores: Frame, ends: tuple[float, float], alone
     """
     words, means = scores["million_words"], scores["score"]
 
-    def draw(panels: Any) -> None:
-        (axes,) = panels
-        axes.vlines(words, scores["low"], scores["high"], color=COLOURS[0], alpha=0.6)
-        axes.plot(words, means, color=COLOURS[0], marker="o", ms=4)
-        axes.axhline(scores["simple"].iloc[0], color=COLOURS[1], ls=(0, (4, 3)), lw=1.2)
+    def draw(axes: Axes) -> None:
+        axes.vlines(words, scores["low"], scores["high"], color=BLUE, alpha=0.6)
+        axes.plot(words, means, color=BLUE, marker="o", ms=4)
+        axes.axhline(scores["simple"].iloc[0], color=RED, ls=(0, (4, 3)), lw=1.2)
         axes.set(title=line(title), xlabel="million words (log)", xscale="log", ylim=ends)
         axes.minorticks_off()
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter("{x:g}")
 
     points = (f"{at:.3g} million words {score:.1f}" for at, score in zip(words, means, strict=True))
-    return picture(f"{title}: {', '.join(points)}", 1, draw, alone)
+    return picture(f"{title}: {', '.join(points)}", draw)

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from babelmill import __version__
 from babelmill.core import escape
-from babelmill.core.words import plural, short
+from babelmill.core.words import plural
 from babelmill.evaluation.metrics import SHARE, metrics_of
 from babelmill.evaluation.overlaps import MEANING, in_training_text
 from babelmill.evaluation.suite_scores import weighting
-from babelmill.release.card.training_history import training_curves, training_hours
+from babelmill.release.card.training_history import losses, training_hours
 from babelmill.reporting import figures, table
 from babelmill.reporting.results import ModelResults
-from babelmill.reporting.table import ALL, TUNED, Frame, less_is_better, rows_in, shown, unit_text
+from babelmill.reporting.table import ALL, TUNED, Frame, amount, less_is_better, rows_in, shown, unit_text
 
 Asked = dict[str, Any]  # what `asked.asked_of` returns
-RECIPES = 6  # whose losses are drawn over each other: readers can tell so many colours apart
 COLUMNS = 6  # columns of a table of phenomena, so that it fits a printed page
 
 
@@ -55,33 +55,30 @@ class Section(NamedTuple):
     pictures: Sequence[tuple[Cell, Markup]] = ()
 
 
-def page(asked: Asked, models: list[ModelResults], first: Sequence[Section] = ()) -> str:
-    """Return the report as one HTML file; `first`: sections that stand before all others."""
-    scores = labelled(asked, table.score_table(models))
-    now, states = scores[scores["million_words"].isna()], Counter(model.state for model in models)
-    sections = [
-        *first,
-        Section("Not complete", [lacking(models)]),
-        Section("Models and languages", [overview(asked, now)]),
-        *measured(asked, models, now),
-        Section("Learning in time", pictures=learning(asked, scores)),
-        Section("Training", pictures=training(asked, models)),
-        Section("Tokenizers", [tokenizers(asked, models)]),
-        Section("Costs of training", [costs(models)]),
-        Section("Made with", [made_with(asked, models)]),
-    ]
+def page(asked: Asked, models: list[ModelResults]) -> str:
+    """Return the report as one HTML file. Scores beside no baseline, and of paradigms, are only in the .csv."""
+    scores = table.score_table(models)
+    scores = labelled(asked, scores[scores["simple"].notna() & (scores["paradigm"] == ALL)])
+    now = scores[scores["million_words"].isna()]
+    sections = [Section("Models and languages", [overview(asked, now)]), *measured(asked, models, now)]
+    learnt = Section("Learning in time", pictures=learning(asked, scores))
+    return rendered(asked, models, [lacking(models), *sections, learnt, *trained(models)])
+
+
+def trained(models: list[ModelResults]) -> list[Section]:
+    """Return the sections about the training of models."""
+    return [Section("Training", pictures=training(models)), Section("Costs of training", [costs(models)])]
+
+
+def rendered(asked: Asked, models: list[ModelResults], sections: Iterable[Section]) -> str:
+    """Return a page of sections. Those that show nothing are left out."""
     sections = [each._replace(tables=[some for some in each.tables if len(some.frame)]) for each in sections]
+    states = Counter(model.state for model in models)
     counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
-    return (
-        environment()
-        .get_template("report.html")
-        .render(
-            name=", ".join(asked["name"].split("+")),
-            counts=f"{plural(len(models), 'model')}: {counts}",
-            version=__version__,
-            sections=[each for each in sections if each.tables or each.pictures],
-        )
-    )
+    values = {"counts": f"{plural(len(models), 'model')}: {counts}", "version": __version__}
+    values |= {"name": ", ".join(asked["name"].split("+"))}
+    shown = [each for each in sections if each.tables or each.pictures]
+    return environment().get_template("report.html").render(sections=shown, **values)
 
 
 def environment() -> Environment:
@@ -123,12 +120,13 @@ def labelled(asked: Asked, scores: Frame) -> Frame:
     for row in rows_in(scores):
         kind = "tasks" if row.method == TUNED else "suites" if row.suite else ""
         title = kinds[kind][row.suite] if kind else row.method
-        notes = (row.ends, f"{row.method}, n = {row.n:,}" if kind == "suites" else f"n = {row.n:,}", row.remark)
-        if not row.phenomenon == row.paradigm == ALL:  # tables of parts are large
+        beside = Markup('<b class="bad">not better than {}</b>').format(row.baseline) if row.is_worse else row.baseline
+        notes = row.ends, f"{row.method}, n = {row.n:,}" if kind == "suites" else f"n = {row.n:,}", row.remark, beside
+        if row.phenomenon != ALL:  # tables of parts are large
             notes = (f"{row.ends}, n = {row.n:,}",)
         text = Cell(shown(row.score, row.unit), notes)
         seen.append((who(asked, row.model, row.language), kind, Cell(title, (unit_text(row.unit),)), text))
-    return scores.join(table.frame_of(seen, ["who", "kind", "column", "text"]))
+    return scores.join(table.frame_of(seen, ["who", "kind", "column", "text"]).set_index(scores.index))
 
 
 def wide(scores: Frame, index: str, columns: str) -> Frame:
@@ -137,14 +135,14 @@ def wide(scores: Frame, index: str, columns: str) -> Frame:
     return found.reindex(index=scores[index].unique(), columns=scores[columns].unique())
 
 
-def lacking(models: list[ModelResults]) -> Table:
+def lacking(models: list[ModelResults]) -> Section:
     """Return the models that are not complete, and why."""
     found = []
     for model in models:
         if model.state != "converted" or model.problems:
             more = [f"and {len(model.problems) - 5} more results like these"] if len(model.problems) > 5 else []
             found.append((model.name, model.state, Cell(model.note, (*model.problems[:5], *more))))
-    return Table(lines(found, "state", "why"), look="text")
+    return Section("Not complete", [Table(lines(found, "state", "why"), look="text")])
 
 
 def overview(asked: Asked, scores: Frame) -> Table:
@@ -177,9 +175,8 @@ def measured(asked: Asked, models: list[ModelResults], scores: Frame) -> Iterato
             ]
             parts = [
                 Table(lines(overlaps, "in the training text"), caption=MEANING, look="text"),
-                *grouped(every[(every["phenomenon"] == ALL) & (every["paradigm"] == ALL)], "method"),
-                *grouped(mine[~mine["phenomenon"].isin((ALL, ""))], "phenomenon"),
-                *grouped(mine[mine["paradigm"] != ALL], "paradigm"),
+                *grouped(every[every["phenomenon"] == ALL], "method"),
+                *grouped(mine[mine["phenomenon"] != ALL], "phenomenon"),
             ]
         elif kind == "tasks":
             note = "{metric}, {protocol}".format(**asked["tasks"][suite])
@@ -210,7 +207,7 @@ def strips(asked: Asked, heads: Frame, baselines: list[dict[str, Any]]) -> Table
 
 
 def grouped(scores: Frame, kind: str) -> Iterator[Table]:
-    """Yield tables of the scores by method, phenomenon or paradigm (`kind`), the one with the best mean first.
+    """Yield tables of the scores by method or phenomenon (`kind`), the one with the best mean first.
 
     They have at most COLUMNS columns, so that they fit a printed page.
     """
@@ -220,61 +217,37 @@ def grouped(scores: Frame, kind: str) -> Iterator[Table]:
     turned = len(order) <= COLUMNS < found.shape[1]
     found = found.T if turned else found
     for start in range(0, found.shape[1] if len(order) > 1 else 0, COLUMNS):
-        part, look = found.iloc[:, start : start + COLUMNS], "scores" + " folded" * (kind == "paradigm")
         caption = f"By {kind}" + (f", part {start // COLUMNS + 1}" if found.shape[1] > COLUMNS else "")
-        yield Table(part, "model" if turned else kind, caption, look)
+        yield Table(found.iloc[:, start : start + COLUMNS], "model" if turned else kind, caption)
 
 
 def learning(asked: Asked, scores: Frame) -> list[tuple[Cell, Markup]]:
-    """Return the scores of snapshots over the words that they had read, all on the same axes."""
+    """Return the scores of snapshots over the words that they had read; those of a suite and language on equal axes."""
     kept = scores[scores["headline"] & scores["million_words"].notna()].copy()
     kept[["score", "low", "high", "simple"]] *= 100
-    ends = kept[["score", "low", "simple"]].min().min() - 2, kept[["score", "high", "simple"]].max().max() + 2
-    curves, found = kept.groupby(["who", "suite"], sort=False), []
-    for (name, suite), points in curves:
-        title = f"{asked['suites'][suite]['title']}, %"
-        found.append((name, figures.learning_picture(title, points, ends, alone=len(curves) == 1)))
-    return found
-
-
-def training(asked: Asked, models: list[ModelResults]) -> list[tuple[Cell, Markup]]:
-    """Return the losses of all runs on the same axes; if few recipes were trained, also together."""
-    points, differing = [], table.differing_settings(models)
-    for model in models:
-        settings = [f"{key.rpartition('.')[2]} {value}" for key, value in differing.get(model.name, {}).items()]
-        recipe = ", ".join([" and ".join(asked["languages"][code] for code in model.languages), *settings])
-        for kind, curves in training_curves(model.record)["kinds"].items() if model.record else ():
-            points += [(model.name, recipe, kind, name, *at) for name, curve in curves.items() for at in curve]
-    losses = table.frame_of(points, ["model", "recipe", "kind", "curve", "tokens", "loss"])
-    losses, names = losses.astype({"tokens": float, "loss": float}), losses["model"].unique()
-    found = [(Cell(name), figures.training_picture(name, losses)) for name in names]
-    if len(names) > 1 and losses["recipe"].nunique() <= RECIPES and (together := figures.overlaid(losses)):
-        found.insert(0, (Cell("Means over seeds, between their extremes"), together))
-    return found
-
-
-def amount(value: float | None) -> str | None:
-    """Return a number in short; None if it is not known."""
-    if value is None or value != value:
-        return None
-    return short(value) if value >= 1e6 else f"{value:,.0f}" if value >= 1e3 else f"{value:.4g}"
-
-
-def tokenizers(asked: Asked, models: list[ModelResults]) -> Table:
-    """Return what is known about each model's tokenizer, by language, the fewest tokens per word first."""
-    heads = {"tokens_per_word": "tokens per word", "bytes_per_token": "bytes per token", "vocab_size": "entries"}
-    heads |= {"vocabulary_used": "share used"}
-    heads |= {"round_trip_rate": "texts given back"}
     found = []
+    for (suite, _), alike in kept.groupby(["suite", "language"], sort=False):
+        ends = alike[["score", "low", "simple"]].min().min() - 2, alike[["score", "high", "simple"]].max().max() + 2
+        for name, points in alike.groupby("who", sort=False):
+            title = f"{asked['suites'][suite]['title']}, %"
+            found.append((name, figures.learning_picture(title, points, ends)))
+    return found
+
+
+def training(models: list[ModelResults]) -> list[tuple[Cell, Markup]]:
+    """Return the losses of all runs. Only those of the same languages and tokenizer have equal axes."""
+    groups: dict[tuple[Any, ...], dict[str, Frame]] = {}
     for model in models:
-        made = model.manifest("tokenizer")["figures"]
-        for code in model.languages:
-            of_text = (model.evaluation or {}).get("tokenizer", {}).get(code, {})
-            if known := made.get("report", {}).get(code, {}) | of_text:
-                known |= {"vocab_size": made.get("vocab_size")}
-                found.append((who(asked, model.name, code), *(known.get(key) for key in heads)))
-    found = [(name, *map(amount, each)) for name, *each in sorted(found, key=lambda each: each[1] or 0)]
-    return Table(lines(found, *heads.values()))
+        if len(found := losses(model.record)):
+            alike = tuple(model.languages), model.folders.get(("tokenizer", ""))
+            groups.setdefault(alike, {})[model.name] = found
+    return [
+        (Cell(name), figures.training_picture(name, kind, mine, shared))
+        for runs in groups.values()
+        for shared in [pd.concat(runs.values())]
+        for name, mine in runs.items()
+        for kind in mine["kind"].unique()
+    ]
 
 
 def costs(models: list[ModelResults]) -> Table:
@@ -296,29 +269,3 @@ def costs(models: list[ModelResults]) -> Table:
         found.append((title, None, None, tokens, None, hours, None, energy))
     heads = "parameters", "steps", "tokens", "epochs", "hours", "tokens per second", "energy, kWh"
     return Table(lines(found, *heads))
-
-
-def made_with(asked: Asked, models: list[ModelResults]) -> Table:
-    """Return what the results were made with: settings that differ, machines, code, texts and suites."""
-    found: dict[tuple[str, str], list[str]] = {}
-    differing, languages = table.differing_settings(models), asked["languages"]
-    for model in models:
-        facts = [(f"setting {key}", value) for key, value in differing.get(model.name, {}).items()]
-        runs = model.manifest("train")["figures"].get("ran_with", [])
-        for title, key in (("trained on", "processors"), ("trained by", "code")):
-            facts.append((title, ", then ".join(dict.fromkeys(run[key] for run in runs if key in run))))
-        facts.append(("precision", model.precision or ""))
-        for (stage, part), about in model.manifests.items():
-            version = about["settings"].get("version")
-            facts.append((f"stage {stage}", f"version {version}, babelmill {about['version']}"))
-            if stage == "corpus":
-                facts.append((f"text, {languages.get(part, part)}", table.origin(about["figures"])))
-        for suite, scores in model.scores.items():
-            for code, each in scores["languages"].items():
-                title = f"{asked['suites'][suite]['title']}, {languages.get(code, code)}"
-                facts.append((title, table.origin(each.get("pairs", {}))))
-        for fact in dict.fromkeys(facts):
-            found.setdefault(fact, []).append(model.name)
-    names = {fact: "all" if len(of) == len(models) > 3 else ", ".join(of) for fact, of in found.items()}
-    every = [(*fact, names[fact]) for fact in sorted(found) if fact[1]]
-    return Table(lines(every, "made with", "models"), "what", look="text")

@@ -9,12 +9,12 @@ from typing import IO, Any, NamedTuple
 import pandas as pd
 
 from babelmill.core.escape import csv_cell
-from babelmill.core.words import plural
+from babelmill.core.words import plural, short
 from babelmill.evaluation.metrics import BITS, SHARE, metrics_of
+from babelmill.evaluation.statistics import Z
 from babelmill.evaluation.suite_scores import chance, headline_method, measure_of, sample_of
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.reporting.results import ModelResults
-from babelmill.suites.results import Z
 
 Frame = Any  # a pandas.DataFrame; no type checker can follow the annotations of pandas
 ALL = "all"  # in place of the phenomenon and the paradigm, in a row with a suite's score
@@ -53,6 +53,17 @@ class ScoreRow(NamedTuple):
         """Return the interval as text; "" if it is not known."""
         return "" if self.low is None else f"{shown(self.low, self.unit)} to {shown(self.high, self.unit)}"
 
+    @property
+    def baseline(self) -> str:
+        """Return the score of guessing, or of a much simpler model, as text: `chance 50.0`, `unigram 2.310`."""
+        name = "chance" if self.suite and self.method != TUNED else "most frequent"
+        return f"{'unigram' if less_is_better(self.unit) else name} {shown(self.simple, self.unit)}"
+
+    @property
+    def is_worse(self) -> bool:
+        """Return whether the score is not better than that of guessing, or of a much simpler model."""
+        return self.simple is not None and not_better(self.score, self.simple, self.unit)
+
 
 def score_table(models: list[ModelResults]) -> Frame:
     """Return the scores of models, for the variant that users load: a column for each attribute of `ScoreRow`."""
@@ -61,9 +72,13 @@ def score_table(models: list[ModelResults]) -> Frame:
         seed = training_settings(model).get("train.seed")
         settings = " ".join(f"{key}={value}" for key, value in differing.get(model.name, {}).items())
         rows += [row._replace(seed=seed, settings=settings) for row in rows_of(model)]
-    return frame_of(rows, ScoreRow._fields).astype(
-        dict.fromkeys(("score", "low", "high", "simple", "million_words"), float) | {"headline": bool}
-    )
+    return score_frame(rows)
+
+
+def score_frame(rows: Iterable[ScoreRow]) -> Frame:
+    """Return rows as a table; what is not known is NaN in the columns of numbers."""
+    numbers = dict.fromkeys(("score", "low", "high", "simple", "million_words"), float)
+    return frame_of(rows, ScoreRow._fields).astype(numbers | {"headline": bool})
 
 
 def frame_of(rows: Iterable[Sequence[Any]], columns: Iterable[object]) -> Frame:
@@ -107,7 +122,7 @@ def rows_of(model: ModelResults) -> Iterator[ScoreRow]:
     for each in summarize(model.tuned.values()):
         where = model.name, each.language, each.task, TUNED, ALL, ALL
         remark = "; ".join(filter(None, [plural(each.seeds, "seed"), each.remarks]))
-        yield ScoreRow(*where, each.mean, SHARE, each.rows, *each.interval, True, remark=remark)
+        yield ScoreRow(*where, each.mean, SHARE, each.rows, *each.interval, True, each.simple, remark)
 
 
 def of_suite(model: str, suite: str, scores: dict[str, Any]) -> Iterator[ScoreRow]:
@@ -176,6 +191,11 @@ def less_is_better(unit: str) -> bool:
     return unit.startswith(BITS)
 
 
+def not_better(score: float, simple: float, unit: str) -> bool:
+    """Return whether a score is at best as good as that of guessing, or of a much simpler model."""
+    return score >= simple if less_is_better(unit) else score <= simple
+
+
 def unit_text(unit: str) -> str:
     """Return the unit of a score as `shown` writes it."""
     return unit if less_is_better(unit) else "%" if unit == SHARE else f"{unit} x 100"
@@ -187,3 +207,10 @@ def shown(value: float | None, unit: str, signed: bool = False) -> str:
         return "–"
     sign = "+" if signed else ""
     return f"{value:{sign}.3f}" if less_is_better(unit) else f"{100 * value:{sign}.1f}"
+
+
+def amount(value: float | None) -> str | None:
+    """Return a number in short; None if it is not known."""
+    if value is None or value != value:
+        return None
+    return short(value) if value >= 1e6 else f"{value:,.0f}" if value >= 1e3 else f"{value:.4g}"

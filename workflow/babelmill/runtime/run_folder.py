@@ -97,7 +97,7 @@ class RunFolder:
             path: the folder.
             identity: see `identity`.
             run: the run's settings.
-            write_history: writes training_history.* into a run's folder, given the folder, the model's name, and
+            write_history: draws training_history.png in a run's folder, given the folder, the model's name, and
                 whether to draw the picture.
         """
         self.path, self.checkpoints, self.snapshots = path, Checkpoints(path, run.keep), Snapshots(path)

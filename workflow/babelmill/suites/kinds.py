@@ -16,11 +16,12 @@ from scipy.stats import rankdata
 
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
+from babelmill.evaluation.statistics import Z
 from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.stages import ScoreStage
 from babelmill.suites import acquisition, reading
 from babelmill.suites.predictions import Word
-from babelmill.suites.results import Z, by, right, sample, summary
+from babelmill.suites.results import by, right, sample, summary
 from babelmill.suites.texts import texts_of
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without

@@ -9,19 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-Z = 1.959963984540054  # the normal distribution's quantile for 95 % intervals
+from babelmill.evaluation.statistics import Z, wilson
 
 
 def right(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
     """Return the points of each pair: 1 if the good sentence scores higher, 1/2 if the scores are equal, else 0."""
     return np.where(good == bad, 0.5, (good > bad).astype(float))
-
-
-def wilson(share: float, count: int) -> list[float]:
-    """Return the 95 % interval of a share of `count` pairs (Wilson, 1927)."""
-    middle = share + Z * Z / (2 * count)
-    half = Z * math.sqrt(share * (1 - share) / count + Z * Z / (4 * count * count))
-    return [max(0.0, (middle - half) / (1 + Z * Z / count)), min(1.0, (middle + half) / (1 + Z * Z / count))]
 
 
 def share(points: np.ndarray) -> dict[str, Any]:

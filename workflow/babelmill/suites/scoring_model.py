@@ -17,7 +17,7 @@ from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer
 from babelmill.suites import predictions
 from babelmill.suites.partial import Kept
 from babelmill.suites.sentences import Item, Method, Scorer, encode, in_order, scores
-from babelmill.training.arithmetic import scoring_device
+from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
 LOADED = (".safetensors", ".bin", ".json", ".txt", ".model", ".py")  # ends of files that decide a model's scores

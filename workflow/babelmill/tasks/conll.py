@@ -2,11 +2,14 @@
 
 Both have a word per line and an empty line after each sentence. The package `conllu` reads the first kind; but its
 errors say neither the file nor the line, and it cannot read the second.
+
+What a reader of the file would see at once is refused with its line: a heading, numbers or `_` for words, and a missing
+empty line. Otherwise a model would learn from it, and its score would look like any other.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,29 +18,25 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.tables.text import read_text
+from babelmill.tasks.rows import label_of
+from babelmill.tokens.label_text import NO_LABEL
 
 SCHEMA = pa.schema([("words", pa.list_(pa.string())), ("labels", pa.list_(pa.string()))])
 NUMBERS = {"upos": 4, "xpos": 5}  # the columns of CoNLL-U, counted from 1
 FORM = 2
 ABOUT = re.compile(r"#\s*[\w.:]+\s*=")  # a comment such as "# sent_id = 7"
+HEADING = {"word", "words", "token", "tokens", "form", "text"}  # what a heading calls the words
+NO_WORD = "_"  # stands in CoNLL-U for what is not known, and for words of texts that may not be given out
+LONGEST, ALONE = 1000, 100  # words that no sentence has; and that no sentence has which is alone in its file
 
 Line = tuple[int, list[str]]  # the number of a line, and its columns
 
 
-def read_sentences(paths: Sequence[Path], columns: dict[str, str], task: str) -> pa.Table:
-    """Read the sentences of files, plain or compressed, in order: a table with the columns of SCHEMA.
+def read_sentences(path: Path, columns: dict[str, str], task: str) -> pa.Table:
+    """Read the sentences of a file, plain or compressed: a table with the columns of SCHEMA.
 
-    Files that end in .conllu have the columns of CoNLL-U. A UserError says that a line lacks a column, or that there is
-    no sentence.
+    Files that end in .conllu have the columns of CoNLL-U. A UserError names the line that is not what it should be.
     """
-    found = [sentence for path in paths for sentence in _sentences(path, columns, task)]
-    if not found:
-        raise UserError(f"{escape.some(paths, 3)}: tasks.{task}: these files have no sentence")
-    return pa.Table.from_pylist(found, SCHEMA)
-
-
-def _sentences(path: Path, columns: dict[str, str], task: str) -> Iterator[dict[str, list[str]]]:
-    """Yield the sentences of a file as rows of SCHEMA."""
     of_ud, where = split_name(path)[0] == ".conllu", escape.line(path)
     label = NUMBERS.get(columns["label"], 0) if of_ud else 0
     if not label and not columns["label"].isdecimal():
@@ -48,38 +47,61 @@ def _sentences(path: Path, columns: dict[str, str], task: str) -> Iterator[dict[
     lines = [*_lines(read_text(path), of_ud)]
     widths = Counter(len(cells) for _, cells in lines if cells)
     width = 10 if of_ud else max(widths, key=lambda each: widths[each], default=0)
-    words: list[str] = []
-    labels: list[str] = []
+    for key, place in (("word", word), ("label", label)):
+        if lines and place > width:
+            raise UserError(
+                f"{where}: tasks.{task}.{key} = {place}, but the lines have {width} columns; correct the number"
+            )
+    wide = [cells for _, cells in lines if len(cells) == width]
+    unknown = {*NO_LABEL, NO_WORD} if of_ud else NO_LABEL
+    labels = Counter(cells[label - 1] for cells in wide if not cells[0].startswith("#"))
+    if wide and all(cells[word - 1].isdecimal() for cells in wide):
+        raise UserError(f"{where}: column {word} has numbers only; set tasks.{task}.word to the column of the words")
+    if wide and wide[0][word - 1].lower() in HEADING and labels[wide[0][label - 1]] == 1 < len(wide):
+        raise UserError(f"{where}: its first line with columns is a heading, {escape.some(wide[0])}; remove it")
+    found: list[dict[str, list[str]]] = []
+    sentence: list[tuple[str, str]] = []
+    starts: list[int] = []  # their first lines
     for number, cells in [*lines, (0, [])]:
+        at = f"{where}: line {number}"
         if not cells:
-            if words:
-                yield {"words": words, "labels": labels}
-            words, labels = [], []
+            if sentence:
+                words, names = map(list, zip(*sentence, strict=True))
+                found.append({"words": words, "labels": names})
+            sentence = []
             continue
+        if cells[0].startswith("#") and (len(cells) != width or not (sentence or labels[cells[label - 1]])):
+            continue  # a comment: of another width, or before a sentence with a label that no word has
         if len(cells) != width:
-            if cells[0].startswith("#"):
-                continue
             wanted = "the 10 of CoNLL-U, with tabs between them" if of_ud else f"the {width} that most lines have"
-            raise UserError(f"{where}: line {number} has {len(cells)} columns and not {wanted}; correct the file")
-        if of_ud and not cells[0].isdecimal():  # 1-2: a token that is several words; 3.1: a word that is not written
-            if re.fullmatch(r"\d+[-.]\d+", cells[0]):
-                continue
-            raise UserError(f"{where}: line {number}: the ID {cells[0]!r} is no number; correct the file")
-        for key, place in (("word", word), ("label", label)):
-            if place > width:
-                raise UserError(
-                    f"{where}: tasks.{task}.{key} = {place}, but the lines have {width} columns; correct the number"
-                )
-            if not cells[place - 1].strip():
-                raise UserError(f"{where}: line {number}: column {place}, of the {key}, is empty; correct the file")
-        words.append(cells[word - 1])
-        labels.append(cells[label - 1])
+            raise UserError(f"{at} has {len(cells)} columns and not {wanted}; correct the file")
+        if of_ud and re.fullmatch(r"\d+[-.]\d+", cells[0]):  # 1-2: several words; 3.1: a word that is not written
+            continue
+        if of_ud and cells[0] != str(len(sentence) + 1):
+            raise UserError(
+                f"{at}: the ID {cells[0]!r} is not {len(sentence) + 1}; correct it, or put an empty line between two"
+                " sentences"
+            )
+        if not cells[word - 1].strip():
+            raise UserError(f"{at}: column {word}, of the word, is empty; correct the file")
+        starts += [] if sentence else [number]
+        sentence.append((cells[word - 1], label_of(cells[label - 1], f"{at}: column {label}, of the label,", unknown)))
+    for number, each in zip(starts, found, strict=True):
+        if all(known == NO_WORD for known in each["words"]):
+            raise UserError(
+                f"{where}: line {number}: all words of this sentence are '_': restore the text, or leave it out"
+            )
+        if (count := len(each["words"])) > (LONGEST if len(found) > 1 else ALONE):
+            raise UserError(
+                f"{where}: line {number}: a sentence of {count:,} words; put an empty line after each sentence"
+            )
+    return pa.Table.from_pylist(found, SCHEMA)
 
 
 def _lines(text: str, of_ud: bool) -> Iterator[Line]:
     """Yield the lines of a file without comments that are known as such; between sentences, lines without columns.
 
-    A `#` may also be a word: so a line that has as many columns as the others is read, if it is not "# name = value".
+    A `#` may also be a word, so not all lines that begin with it are comments.
     """
     for number, line in enumerate(text.split("\n"), 1):
         line = line.rstrip("\r")

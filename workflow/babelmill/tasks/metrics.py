@@ -1,62 +1,33 @@
-"""Score the predictions of a task: accuracy, F1, Matthews correlation, with intervals, and the truth about noise.
+"""Score the predictions of a task: accuracy, F1, Matthews correlation and spans, with intervals, and compare them.
 
 A model that gives nearly all rows the same class has learnt nothing, whatever its accuracy: it is named (`majority`).
+
+Spans are the names, or others, that labels such as B-PER, I-PER and O mark. Their scores are those of the script
+conlleval, and of the package seqeval: a span counts if its words and its type are right. A span begins at B- (or S-),
+after O, E- or S-, or where the type changes. So labels of the schemes IOB, BIO and BIOES are read alike.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from babelmill.suites.results import wilson
-from babelmill.tasks import spans
+from babelmill.evaluation.statistics import Difference, McNemar, Score, difference, interval, mcnemar, resampled, wilson
 
-DRAWS = 2_000  # resamples of the bootstrap
+DRAWS = 2_000  # resamples for the interval of one score
 ONE_CLASS = 0.99  # share of the rows from which a model is said to answer with one class
+OUTSIDE = "O"  # the label of words in no span
 
-
-def value(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
-    """Return a metric of predicted class numbers, both [rows], of a task with so many classes: accuracy, f1 or mcc.
-
-    f1 is that of class 1 if there are two classes, as GLUE reports it, and the mean over classes (macro) otherwise.
-    """
-    from sklearn.metrics import accuracy_score, f1_score  # imports scipy's statistics: a second
-
-    if metric == "accuracy":
-        return float(accuracy_score(labels, predictions))
-    if metric == "mcc":
-        return _quick(metric, labels, predictions, classes)  # scikit-learn's needs gigabytes for 10,000 classes
-    average = "binary" if classes == 2 else "macro"
-    return float(f1_score(labels, predictions, average=average, zero_division=0))  # pyright: ignore[reportArgumentType]
-
-
-def entry(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int) -> dict[str, Any]:
-    """Return a score as scores.json holds it: {"score", "n", "interval"}.
-
-    The interval of an accuracy is Wilson's; that of other metrics is the bootstrap's over rows.
-    """
-    score = value(metric, labels, predictions, classes)
-    if metric == "accuracy":
-        return {"score": score, "n": len(labels), "interval": wilson(score, len(labels))}
-    random = np.random.default_rng(0)
-    values = []
-    for _ in range(DRAWS):
-        rows = random.integers(len(labels), size=len(labels))
-        values.append(_quick(metric, labels[rows], predictions[rows], classes))
-    return {"score": score, "n": len(labels), "interval": [float(end) for end in np.quantile(values, (0.025, 0.975))]}
-
-
-def _quick(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
-    """Return f1 or mcc as `value` does, from counts of classes: scikit-learn would take seconds for all draws."""
-    of_each = (labels[labels == predictions], labels, predictions)
-    right, true, told = (np.bincount(numbers, minlength=classes) for numbers in of_each)
-    return float(from_counts(metric, right, true, told))
+Labels = Sequence[np.ndarray]  # the class of each text, [1], or those of the words of each sentence, [words]
 
 
 def from_counts(metric: str, right: np.ndarray, true: np.ndarray, told: np.ndarray) -> np.ndarray:
-    """Return a metric (accuracy, f1 or mcc) as `value` does, from the numbers of rows of each class, [..., classes].
+    """Return accuracy, f1 or mcc, as scikit-learn does, from the numbers of rows of each class, [..., classes].
 
-    `right`: how many are predicted rightly; `true`: how many there are; `told`: how many are predicted.
+    `right`: how many are predicted rightly; `true`: how many there are; `told`: how many are predicted. f1 is that of
+    class 1 if there are two classes, as GLUE reports it, and the mean over classes (macro) otherwise.
     """
     n = true.sum(-1)
     if metric == "accuracy":
@@ -70,9 +41,94 @@ def from_counts(metric: str, right: np.ndarray, true: np.ndarray, told: np.ndarr
     return np.where(spread > 0, covariance / np.where(spread > 0, spread, 1), 0.0)
 
 
-def counts_of_words(
-    metric: str, labels: Sequence[np.ndarray], predictions: Sequence[np.ndarray], classes: list[str]
-) -> np.ndarray:
+def of_rows(metric: str, classes: int) -> Score:
+    """Return the function that scores rows of texts: of each, the number of its class, and what each run predicts."""
+
+    def counts(numbers: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return how many rows have each class, [draws, classes]; -1 is none."""
+        there = np.flatnonzero(numbers >= 0)
+        rows = csr_array((np.ones(len(there)), (there, numbers[there])), (len(numbers), classes))
+        return np.asarray(weights @ rows)
+
+    def score(weights: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+        labels, *runs = kinds.T
+        right = [counts(np.where(run == labels, labels, -1), weights) for run in runs]
+        true, told = counts(labels, weights), [counts(run, weights) for run in runs]
+        return np.stack([from_counts(metric, r, true, t) for r, t in zip(right, told, strict=True)], 1)
+
+    return score
+
+
+def of_sentences(weights: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    """Score tagged sentences: of each, what `counts_of_words` returns of each run, one after the other.
+
+    This is F1. For words it is accuracy, since each word is predicted.
+    """
+    counts = (weights @ kinds).reshape(len(weights), -1, 3)
+    right, both = counts[..., 0], counts[..., 1] + counts[..., 2]
+    return np.where(both > 0, 2 * right / np.maximum(both, 1), 0.0)
+
+
+def over_all(score: Score, rows: np.ndarray) -> np.ndarray:
+    """Return the scores of all runs over all rows, [runs]."""
+    return score(np.ones((1, len(rows)), int), rows)[0]
+
+
+def table(metric: str, labels: Labels, told: Labels, classes: list[str], tagging: bool) -> tuple[np.ndarray, Score]:
+    """Return the rows that a metric is computed from, and the function that does it, of the predictions of one run.
+
+    Labels and predictions are class numbers: one of each text, or those of the words of each sentence.
+    """
+    if tagging:
+        return counts_of_words(metric, labels, told, classes), of_sentences
+    return np.stack([np.concatenate(labels), np.concatenate(told)], 1), of_rows(metric, len(classes))
+
+
+def value(metric: str, labels: Labels, told: Labels, classes: list[str], tagging: bool) -> float:
+    """Return a metric of predictions; see `table`."""
+    rows, score = table(metric, labels, told, classes, tagging)
+    return float(over_all(score, rows)[0])
+
+
+def entry(metric: str, labels: Labels, told: Labels, classes: list[str], tagging: bool) -> dict[str, Any]:
+    """Return a score as scores.json holds it: {"score", "n", "interval"}; `n` counts texts, words or spans.
+
+    The interval of an accuracy of texts is Wilson's; others are the bootstrap's, over texts or sentences.
+    """
+    rows, score = table(metric, labels, told, classes, tagging)
+    found, count = float(over_all(score, rows)[0]), int(rows[:, 2].sum()) if tagging else len(rows)
+    if metric == "accuracy" and not tagging:
+        return {"score": found, "n": count, "interval": wilson(found, count)}
+    ends = interval(resampled(rows, score, draws=DRAWS, width=len(classes)))
+    return {"score": found, "n": count, "interval": list(ends)}
+
+
+def compared(
+    metric: str, labels: np.ndarray, sides: tuple[np.ndarray, np.ndarray], classes: int
+) -> tuple[Difference, McNemar | None]:
+    """Return the difference of two sides that predicted the same texts, each [seeds, rows].
+
+    With one seed on each side, the probability is that of McNemar's exact test, which is returned, too.
+    """
+    rows, score = np.stack([labels, *sides[0], *sides[1]], 1), of_rows(metric, classes)
+    scores = resampled(rows, score, width=classes)
+    found = difference(scores, over_all(score, rows), len(sides[0]), 2 if metric == "mcc" else 1)
+    if rows.shape[1] > 3:
+        return found, None
+    test = mcnemar(*(np.concatenate(sides) == labels).astype(float))
+    return found._replace(p=test.p), test
+
+
+def compared_words(sides: tuple[np.ndarray, np.ndarray]) -> Difference:
+    """Return the difference of two sides that tagged the same sentences, each [seeds, sentences, 3].
+
+    The words of a sentence are not independent, so McNemar's test would find differences that are none.
+    """
+    rows = np.concatenate([run for side in sides for run in side], 1)
+    return difference(resampled(rows, of_sentences), over_all(of_sentences, rows), len(sides[0]))
+
+
+def counts_of_words(metric: str, labels: Labels, predictions: Labels, classes: list[str]) -> np.ndarray:
     """Return how much of each sentence is right, how much is predicted, and how much there is, [sentences, 3].
 
     The metric `accuracy` counts words, `span_f1` counts spans. Labels and predictions are the class numbers of the
@@ -81,22 +137,30 @@ def counts_of_words(
     pairs = [*zip(labels, predictions, strict=True)]
     if metric == "accuracy":
         return np.array([((true == told).sum(), len(true), len(true)) for true, told in pairs])
-    names = np.array([*classes, spans.OUTSIDE])  # the last one is that of -1
-    return np.array([spans.counts(names[true].tolist(), names[told].tolist()) for true, told in pairs])
+    names = np.array([*classes, OUTSIDE])  # the last one is that of -1
+    spans = [(spans_of(names[true].tolist()), spans_of(names[told].tolist())) for true, told in pairs]
+    return np.array([(len(true & told), len(told), len(true)) for true, told in spans])
 
 
-def of_counts(counts: np.ndarray) -> np.ndarray:
-    """Return F1 of sums of what `counts_of_words` returns, [..., 3]. For words it is accuracy: each is predicted."""
-    right, both = counts[..., 0], counts[..., 1] + counts[..., 2]
-    return np.where(both > 0, 2 * right / np.maximum(both, 1), 0.0)
+def are_spans(labels: Iterable[str]) -> bool:
+    """Return whether labels mark spans."""
+    found = set(labels)
+    return found > {OUTSIDE} and all(re.fullmatch(r"O|[BIES]-.+", label) for label in found)
 
 
-def entry_of_counts(counts: np.ndarray) -> dict[str, Any]:
-    """Return a score as `entry` does. The interval is the bootstrap's over sentences; `n` counts words or spans."""
-    draws = np.random.default_rng(0).integers(len(counts), size=(DRAWS, len(counts)))
-    values = [of_counts(counts[rows].sum(0)) for rows in draws]
-    interval = [float(end) for end in np.quantile(values, (0.025, 0.975))]
-    return {"score": float(of_counts(counts.sum(0))), "n": int(counts[:, 2].sum()), "interval": interval}
+def spans_of(labels: Sequence[str]) -> set[tuple[int, int, str]]:
+    """Return the spans of a sentence: the places of the first word and after the last one, and the type."""
+    found: set[tuple[int, int, str]] = set()
+    start, before = 0, OUTSIDE
+    for place, label in enumerate([*labels, OUTSIDE]):
+        same = label != OUTSIDE and before != OUTSIDE and label[2:] == before[2:]
+        if same and label[0] not in "BS" and before[0] not in "ES":
+            before = label
+            continue
+        if before != OUTSIDE:
+            found.add((start, place, before[2:]))
+        start, before = place, label
+    return found
 
 
 def majority(predictions: np.ndarray, labels: np.ndarray, classes: list[str]) -> dict[str, Any] | None:

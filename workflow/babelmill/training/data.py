@@ -1,18 +1,26 @@
-"""Open the shards that a run reads: their rows, and the streams from which micro-batches are made."""
+"""Open the shards that a run reads, count their words, and say which snapshots of the weights are due.
 
+People count in words; the stage `shards` counts them while it reads the text.
+"""
+
+import logging
 import threading
 from pathlib import Path
 
 import torch
 
-from babelmill.runtime.run_folder import SPLITS
-from babelmill.stages import TrainStage
+from babelmill.config.snapshots import kept_at_the_end, missing_points, name_of, points, say_missing
+from babelmill.core import escape, manifest
+from babelmill.core.words import plural
+from babelmill.runtime.run_folder import SPLITS, Done, RunFolder
+from babelmill.stages import RunSettings, TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches.token_batches import Stream, TokenStream
+from babelmill.training.batches import Stream, TokenStream
 from babelmill.training.networks.network import Network
-from babelmill.training.plan.layouts import Layout, Packed
 from babelmill.training.plan.objectives import Objective
+from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.rows import Layout, Packed
 
 
 class Data:
@@ -39,3 +47,62 @@ class Data:
         """Return the stream of a split."""
         seed, shards = self.settings.train.seed, self.shards[split]
         return TokenStream(shards, self.vocabulary, seed, device, objective, network.in_place, network.compiled)
+
+
+log = logging.getLogger(__name__)
+
+
+def training_words(shards: Path, bytes_per_word: float | None) -> float:
+    """Return the number of words of a language's training text.
+
+    Words are separated by whitespace, unless `bytes_per_word` says how many bytes count as a word.
+    """
+    figures = manifest.read(shards)["figures"]
+    return figures["words"]["train"] if bytes_per_word is None else figures["bytes"]["train"] / bytes_per_word
+
+
+def snapshot_steps(plan: Plan, per_token: float, points: list[float]) -> dict[int, list[float]]:
+    """Return {step: points}: for each point, in million words, the first step after which the run has read that many.
+
+    A point shortly after the end of the run belongs to the last step. Later ones are dropped.
+    """
+    found: dict[int, list[float]] = {}
+    for point in kept_at_the_end(points, per_token * plan.tokens_until(plan.steps) / 1e6):
+        step = plan.first_step_with(point * 1e6 / per_token) or plan.steps
+        found.setdefault(step, []).append(point)
+    return found
+
+
+class DueSnapshots:
+    """Says which snapshots of its weights a run keeps (`run.snapshots`)."""
+
+    def __init__(self, looked_after: RunSettings, plan: Plan, per_token: float, folder: RunFolder):
+        """Prepare for a run; `per_token`: how many words a token stands for."""
+        asked = looked_after.run.snapshots
+        if asked and plan.train.objective == "labels":
+            log.warning("run.snapshots: no snapshot is kept, since a label model does not read running text")
+            asked = []
+        self._folder, self._read = folder, per_token * plan.tokens_until(plan.steps) / 1e6  # million words of the run
+        self._steps = snapshot_steps(plan, per_token, points(asked))
+        self._too_late = missing_points(asked, self._read)
+
+    def due(self, done: Done) -> dict[int, list[float]]:
+        """Return {step: points} of the snapshots to be kept, and warn of those that the run will not have."""
+        kept = self._folder.snapshots.kept()
+        left = {step: [point for point in found if name_of(point) not in kept] for step, found in self._steps.items()}
+        # Weights that are here just now can still be kept, also those of a finished run.
+        due = {step: found for step, found in left.items() if found and step >= done.steps}
+        if self._steps:
+            count = plural(sum(map(len, due.values())), "snapshot")
+            log.info("run.snapshots: %s will be kept in %s million words", count, f"{self._read:,.4g}")
+        if lost := [name_of(point) for step, found in left.items() if step < done.steps for point in found]:
+            log.warning("run.snapshots: %s: the run is already further", escape.some(lost))
+        if text := say_missing(self._too_late, self._read):
+            log.warning("%s", text)
+        return due
+
+    def missing(self) -> list[str]:
+        """Return the names of the snapshots that the finished run does not have."""
+        kept = self._folder.snapshots.kept()
+        reached = [name_of(point) for found in self._steps.values() for point in found]
+        return [*(name for name in reached if name not in kept), *map(name_of, self._too_late)]

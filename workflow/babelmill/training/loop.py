@@ -23,7 +23,7 @@ from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
 from babelmill.runtime.watching import GpuFigures, Progress, peak_flops, peak_memory, shown
 from babelmill.training.networks.loss import STATISTICS, summarize
-from babelmill.training.optimization.sharding import Load
+from babelmill.training.optimization.gradients import Load
 from babelmill.training.plan.plan import Step
 from babelmill.training.plan.schedule import validation_steps
 from babelmill.training.trainer import Outcome, Trainer

@@ -7,14 +7,13 @@ import numpy as np
 import torch
 
 from babelmill.runtime.processes import Processes
-from babelmill.training.batches.token_batches import Stream
+from babelmill.training.batches import Stream
 from babelmill.training.networks.loss import no_sums, summarize
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.optim import MovingAverage
-from babelmill.training.plan.layouts import Layout
 from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.plan.randomness import VALIDATION
-from babelmill.training.plan.rows import Rows, split, whole_rounds
+from babelmill.training.plan.rows import Layout, Rows, split, whole_rounds
 
 LEAVE_EVERY = 8  # micro-batches per process between two questions whether to leave
 FORWARD = 1 / 3  # the share of a forward pass in the time of a step: the backward pass takes twice as long

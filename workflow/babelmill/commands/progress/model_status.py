@@ -128,9 +128,7 @@ def status_of_tables(graph: Graph, converted: Status) -> Status:
         return dataclasses.replace(converted, note=note)
     done = []
     for table in missing:
-        folder = UNFINISHED / "predict" / table.name  # `labels/windows.py` writes it
-        windows = len(list(folder.glob("*.csv")))
-        if windows and (identity := read_json(folder / "identity.json")):
-            rows = identity["rows"]
-            done.append(f"{table.part}: {min(windows * identity['window'], rows):,} of {rows:,} rows")
+        folder = UNFINISHED / "predict" / table.name  # `labels/prediction.py` writes it
+        if parts := len(list(folder.glob("*.npz"))):
+            done.append(f"{table.part}: {parts * read_json(folder / 'identity.json')['part']:,} texts")
     return dataclasses.replace(status, note="; ".join(filter(None, [*done, status.note])))

@@ -6,37 +6,46 @@ the front matter with a model-index, so that the Hub shows the results next to t
 """
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData
-from huggingface_hub.utils import yaml_dump
 
 from babelmill import __version__
 from babelmill.config.languages import UNSPACED
-from babelmill.config.layers import flatten
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core import escape
-from babelmill.core.escape import Markdown, code, markdown, plain
-from babelmill.core.files import write_text
+from babelmill.core.escape import Markdown, code, markdown
+from babelmill.core.files import copy_file, write_text
 from babelmill.core.words import plural
-from babelmill.evaluation.metrics import METRICS, Metric, metrics_of, shown, units
+from babelmill.evaluation.metrics import (
+    CLASSIFICATION,
+    FILL_MASK,
+    GENERATION,
+    METRICS,
+    Metric,
+    metrics_of,
+    shown,
+    units,
+)
 from babelmill.evaluation.overlaps import MEANING, in_training_text
-from babelmill.evaluation.suite_scores import chance, measure_of, sample_of
+from babelmill.evaluation.suite_scores import chance, measure_of, sample_of, weighting
 from babelmill.evaluation.tuned_scores import TunedScore
 from babelmill.release.card import training_history
 from babelmill.release.card.earlier_card import EarlierCard
 from babelmill.release.card.templates import render
-from babelmill.release.card.training_history import Line, training_hours
+from babelmill.release.card.training_history import PICTURE, RECORD, Line, read_record, training_hours
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
-TASKS = ("fill-mask", "text-generation")  # the first one that a model can do is its main one
+METRICS_OF_TASKS = {"mcc": "matthews_correlation", "span_f1": "f1"}  # the Hub's names, where they are others
+TASKS = (FILL_MASK, GENERATION)  # the first one that a model can do is its main one
 GENERATED = 64  # how many tokens an example generates at most
 # Types that transformers 4.57 can also read (tested). Others are new in 5, or have other names of weights in 4.57.
 ALSO_IN_4 = ("bert", "distilbert", "electra", "gpt2", "llama", "mistral", "modernbert", "opt", "qwen3", "roberta")
-# How the methods score the sentences of suites, in the order of the table.
+# How the methods score the texts of suites.
 SUITE_METHODS = {
     "causal": "each token, given the tokens before it",
     "masked": "each token, hidden one at a time, given all others",
@@ -46,40 +55,13 @@ SUITE_METHODS = {
 
 
 class SuiteScores(NamedTuple):
-    """Holds the scores of a model on a suite of minimal pairs, or of another kind."""
+    """Holds the scores of a model on a suite."""
 
     title: str  # the name of the suite in the card
     found: dict[str, Any]  # scores.json
     baselines: list[dict[str, Any]]  # the suite's baselines (`entries.Baseline`), as mappings
     # overlap.json, which says what of the suite stands in the training text; None if there is none.
     overlap: dict[str, Any] | None = None
-
-    @property
-    def kind(self) -> str:
-        return self.found.get("kind", "pairs")
-
-    @property
-    def measure(self) -> str:
-        """Return what its score is, "" if it is a share of right answers."""
-        return measure_of(self.found)
-
-    @property
-    def methods(self) -> list[str]:
-        """Return the methods by which sentences were scored. The last one is the main method."""
-        first = next(iter(self.found["languages"].values()))
-        return list(first["methods"])
-
-    def score(self, language: str, method: str) -> dict[str, Any] | None:
-        """Return the score of a language with its interval, or None if no item has a score."""
-        return self.found["languages"][language]["methods"][method][self.found["headline"]["of"]]
-
-
-def percent(share: dict[str, Any] | None) -> str:
-    """Return a share with its interval and its number of pairs, such as 81.2 (79.9 to 82.5), n = 67,000."""
-    if share is None:
-        return ""
-    low, high = (100 * end for end in share["interval"])
-    return f"{100 * share['score']:.1f} ({low:.1f} to {high:.1f}), n = {share['n']:,}"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -91,9 +73,8 @@ class ModelCard:
     """
 
     template: ClassVar[str] = "release/card/card.md"
-    hub_metrics: ClassVar[
-        dict[str, tuple[str, str]]
-    ] = {}  # {metric: (name on the Hub, description)}, if it has another
+    # {metric: (name on the Hub, description)}, if it has another
+    hub_metrics: ClassVar[dict[str, tuple[str, str]]] = {}
 
     name: str  # the model's name: letters, digits and `-_./`
     # variants, default_variant, logits_alignment: as in the export of the folder.
@@ -132,33 +113,50 @@ class ModelCard:
     # {task: {"title", "protocol", "baselines"}}: the names of tasks and protocols, and published scores.
     about_tasks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     snapshots: list[str] = dataclasses.field(default_factory=list)  # the names of the snapshots that the folder has
-    record: list[Line] | None = None  # the lines of metrics.jsonl; if it is None, the card shows no picture
+    metrics_file: Path | None = None  # metrics.jsonl of its training, if that is known
 
     def write(self, folder: Path) -> list[str]:
-        """Write README.md and, if there is a record, the training history. Return the names of the files."""
+        """Write README.md and, if the training is known, its record and a picture. Return the names of the files."""
         write_text(folder / "README.md", self.text())
-        return ["README.md", *([] if self.record is None else training_history.write(folder, self.record, self.name))]
+        if self.metrics_file is None:
+            return ["README.md"]
+        copy_file(self.metrics_file, folder / RECORD)
+        training_history.update(folder, self.name)
+        return ["README.md", RECORD, *([PICTURE] if (folder / PICTURE).is_file() else [])]
 
     def text(self) -> str:
         return render(self.template, self.values())
 
+    @cached_property
+    def record(self) -> list[Line]:
+        """Return the lines of metrics.jsonl, [] if it is not known."""
+        return read_record(self.metrics_file) if self.metrics_file else []
+
     def values(self) -> dict[str, Any]:
-        """Return what the template shows: the facts, and the card itself with its tables."""
+        """Return what the template shows: the facts, the card itself, and functions that put facts into words."""
         versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
-        return vars(self) | {
-            "card": self,
-            "name": Markdown(self.name),
-            "origin": Markdown(self.origin),
-            "description": Markdown(self.description),
-            "authors": [Markdown(" ".join(author.split())) for author in self.authors],
-            "earlier_sections": Markdown(self.earlier.sections if self.earlier else ""),
-            "made_by": f"Babelmill {__version__} with {versions}",
-            "trust": Markdown("" if self.model_type else ", trust_remote_code=True"),
-            "also_in_4": ALSO_IN_4,
-            "scored_text": scored_text,
-            "meaning_of_overlap": MEANING,
-            "units": units,
-        }
+        functions = (chance, in_training_text, measure_of, origin_of_text, sample_of, scored_text, weighting)
+        functions += (licences, separates_words, shown, units)
+        return (
+            {function.__name__: function for function in functions}
+            | vars(self)
+            | {
+                "card": self,
+                "name": Markdown(self.name),
+                "origin": Markdown(self.origin),
+                "description": Markdown(self.description),
+                "authors": [Markdown(" ".join(author.split())) for author in self.authors],
+                "earlier_sections": Markdown(self.earlier.sections if self.earlier else ""),
+                "made_by": f"Babelmill {__version__} with {versions}",
+                "trust": Markdown("" if self.model_type else ", trust_remote_code=True"),
+                "also_in_4": ALSO_IN_4,
+                "meaning_of_overlap": MEANING,
+                "methods": SUITE_METHODS,
+                "record": self.record,
+                "hours": training_hours(self.record),
+                "size": f"{self.parameters:,}" if self.parameters < 1e6 else f"{self.parameters / 1e6:.1f} million",
+            }
+        )
 
     @property
     def objective(self) -> str:
@@ -186,7 +184,7 @@ class ModelCard:
     @property
     def tasks(self) -> list[str]:
         """Return the tasks that the model can do without further training, by the Hub's names."""
-        tasks = {METRICS[name].task for name in self.scores} - {"fill-mask" if self.alignment == "mntp" else ""}
+        tasks = {METRICS[name].task for name in self.scores} - {FILL_MASK if self.alignment == "mntp" else ""}
         return [task for task in TASKS if task in tasks]
 
     @property
@@ -206,11 +204,6 @@ class ModelCard:
             return code(self.model_type)
         gpt_bert = "[GPT-BERT](https://arxiv.org/abs/2410.24159)"
         return Markdown(f"NorBERT4 (second-generation {gpt_bert})" if self.is_norbert4 else gpt_bert)
-
-    @property
-    def size(self) -> str:
-        """Return the number of parameters as text."""
-        return f"{self.parameters:,}" if self.parameters < 1e6 else f"{self.parameters / 1e6:.1f} million"
 
     @property
     def lineage(self) -> list[dict[str, Any]]:
@@ -237,21 +230,15 @@ class ModelCard:
         """Return the names of the languages whose words no spaces separate."""
         return [language["name"] for language in self.languages.values() if not separates_words(language)]
 
-    @cached_property
-    def hours(self) -> float | None:
-        """Return the hours that the training steps took, if they are known."""
-        return None if self.record is None else training_hours(self.record)
-
-    def front_matter(self) -> Markdown:
-        """Return the card's front matter in YAML: languages, licence, tags, data, carbon and the model-index."""
-        results = self.text_results() + self.suite_results() + self.tuned_results()
+    def front_matter(self) -> dict[str, Any]:
+        """Return the card's front matter: languages, licence, tags, data, carbon and the model-index."""
         datasets = [dataset["repository"] for corpus in self.corpora.values() for dataset in datasets_of(corpus)]
         known: dict[str, Any] = {"license": self.license, "datasets": list(dict.fromkeys(datasets)) or None}
         if bases := [base["repository"] for base in self.lineage if "repository" in base]:
             known["base_model"] = bases[-1]
         if self.carbon_grams is not None:
             known["co2_eq_emissions"] = {"emissions": self.carbon_grams, "training_type": "pre-training"}
-        if results:
+        if results := [*self.results()]:
             known |= {"model_name": self.name, "eval_results": results}
         card = ModelCardData(
             language=list(dict.fromkeys(each["tag"] for each in self.languages.values() if each["tag"])) or None,
@@ -260,228 +247,53 @@ class ModelCard:
             tags=self.tags,
             **known,
         )
-        front = plain(card.to_dict())
-        if self.earlier:
-            front = self.earlier.joined(front, self.tasks)
-        return Markdown(yaml_dump(front, sort_keys=False).strip())
+        front = card.to_dict()
+        return self.earlier.joined(front, self.tasks) if self.earlier else front
 
-    def text_results(self) -> list[EvalResult]:
-        """Return the lines of the model-index for the validation text: one for each language and metric."""
-        found = []
+    def results(self) -> Iterator[EvalResult]:
+        """Yield the scores for the model-index: on the validation text, on suites, and after fine-tuning."""
         for key, entry in self.evaluation.get("languages", {}).items():
-            if key not in self.languages:
-                continue
-            for name, score in entry["variants"][self.default_variant].items():
-                metric = self.metrics[name]
+            for name, score in entry["variants"][self.default_variant].items() if key in self.languages else ():
+                metric, title = self.metrics[name], f"{scored_text(entry)}, {self.languages[key]['name']}"
                 kind = metric.unit.replace(" ", "_"), f"{metric.unit}{' at most' if metric.bound else ''}, {name}"
-                metric_type, metric_name = self.hub_metrics.get(name, kind)
-                found.append(
-                    EvalResult(
-                        task_type=metric.task,
-                        dataset_type="babelmill-validation",
-                        dataset_name=f"{scored_text(entry)}, {self.languages[key]['name']}",
-                        dataset_config=key,
-                        dataset_split="validation",
-                        metric_type=metric_type,
-                        metric_name=metric_name,
-                        metric_value=round(score["value"], 4),
-                    )
-                )
-        return found
-
-    def suite_results(self) -> list[EvalResult]:
-        """Return the lines of the model-index for the suites: one for each suite, language and method."""
-        found = []
-        for suite in self.suites:
-            for key, entry in suite.found["languages"].items():
-                for name in suite.methods:
-                    if share := suite.score(key, name):
-                        hub, metric = entry["pairs"]["hub"] or {}, suite.measure or "accuracy"
-                        low, high = share["interval"]
-                        some = f", {of}" if (of := sample_of(suite.found, name)) else ""
-                        found.append(
-                            EvalResult(
-                                task_type="text-generation" if name == "causal" else "fill-mask",
-                                dataset_type=hub.get("repository", suite.found["suite"]),
-                                dataset_name=f"{suite.title}, {self.languages[key]['name']}",
-                                dataset_config=key,
-                                dataset_revision=hub.get("commit"),
-                                metric_type=metric.lower(),
-                                metric_name=f"{metric}, {name} (95 % interval {low:.3f} to {high:.3f}{some})",
-                                metric_value=round(share["score"], 4),
-                            )
-                        )
-        return found
-
-    def tuned_results(self) -> list[EvalResult]:
-        """Return the lines of the model-index for the tasks that the model was fine-tuned for."""
-        return [
-            EvalResult(
-                task_type="token-classification" if "kind" in self.about_tasks[each.task] else "text-classification",
-                dataset_type=each.task,
-                dataset_name=f"{self.about_tasks[each.task]['title']}, {self.languages[each.language]['name']}",
-                dataset_config=each.language,
-                dataset_split="test",
-                metric_type={"mcc": "matthews_correlation", "span_f1": "f1"}.get(each.metric, each.metric),
-                metric_name=f"{each.metric}, fine-tuned, {self.about_tasks[each.task]['protocol']} protocol,"
-                f" {plural(each.seeds, 'seed')} (95 % interval {each.interval[0]:.3f} to {each.interval[1]:.3f})",
-                metric_value=round(each.mean, 4),
+                kind, said = self.hub_metrics.get(name, kind)
+                more: dict[str, Any] = {"metric_name": said, "dataset_config": key, "dataset_split": "validation"}
+                yield EvalResult(metric.task, "babelmill-validation", title, kind, round(score["value"], 4), **more)
+        for suite, key, method, share in self.suite_scores():
+            hub, metric = suite.found["languages"][key]["pairs"]["hub"] or {}, measure_of(suite.found) or "accuracy"
+            task, title = (
+                GENERATION if method == "causal" else FILL_MASK,
+                f"{suite.title}, {self.languages[key]['name']}",
             )
-            for each in self.tuned
-        ]
+            sample = f", {of}" if (of := sample_of(suite.found, method)) else ""
+            more = {"metric_name": f"{metric}, {method} ({interval(share['interval'])}{sample})"}
+            more |= {"dataset_config": key, "dataset_revision": hub.get("commit")}
+            source, value = hub.get("repository", suite.found["suite"]), round(share["score"], 4)
+            yield EvalResult(task, source, title, metric.lower(), value, **more)
+        for each in self.tuned:
+            about, metric = self.about_tasks[each.task], METRICS_OF_TASKS.get(each.metric, each.metric)
+            how = f"{each.metric}, fine-tuned, {about['protocol']} protocol, {plural(each.seeds, 'seed')}"
+            more = {"metric_name": f"{how} ({interval(each.interval)})"}
+            more |= {"dataset_config": each.language, "dataset_split": "test"}
+            task = "token-classification" if "kind" in about else CLASSIFICATION
+            title = f"{about['title']}, {self.languages[each.language]['name']}"
+            yield EvalResult(task, each.task, title, metric, round(each.mean, 4), **more)
 
     @property
     def metrics(self) -> dict[str, Metric]:
         return metrics_of(self.evaluation)
 
-    def score_rows(self) -> list[dict[str, Any]]:
-        """Return the table of scores by language and variant, with those of the unigram model."""
-        return [
-            {"language": self.languages[language]["name"], "weights": variant}
-            | {name: shown(score, self.metrics[name]) for name, score in scores.items()}
-            | {"unigram model": shown(entry["unigram"])}
-            for language, entry in self.evaluation["languages"].items()
-            for variant, scores in entry["variants"].items()
-        ]
+    def suite_scores(self) -> Iterator[tuple[SuiteScores, str, str, dict[str, Any]]]:
+        """Yield each suite with a language, a method, and the score with its interval."""
+        for suite in self.suites:
+            for language, entry in suite.found["languages"].items():
+                for method, shares in entry["methods"].items():
+                    if share := shares[suite.found["headline"]["of"]]:
+                        yield suite, language, method, share
 
-    def suites_by_kind(self) -> list[tuple[str, list[SuiteScores]]]:
-        """Return the suites of minimal pairs, those of choices, and all others, without empty groups."""
-        kinds = {kind: [suite for suite in self.suites if suite.kind == kind] for kind in ("pairs", "choices")}
-        kinds["others"] = [suite for suite in self.suites if suite.kind not in kinds]
-        return [(kind, suites) for kind, suites in kinds.items() if suites]
-
-    def suite_methods(self, suites: list[SuiteScores]) -> dict[str, str]:
-        """Return the methods that scored suites, and what they mean."""
-        scored = {name for suite in suites for name in suite.methods}
-        return {name: meaning for name, meaning in SUITE_METHODS.items() if name in scored}
-
-    def suite_rows(self, suites: list[SuiteScores]) -> list[dict[str, Any]]:
-        """Return the table of scores on suites, by language and method."""
-        methods = self.suite_methods(suites)
-        return [
-            {"suite": suite.title, "language": self.languages[language]["name"]}
-            | {n: percent(suite.score(language, n)) if n in suite.methods else "" for n in methods}
-            for suite in suites
-            for language in suite.found["languages"]
-        ]
-
-    def tuned_rows(self) -> list[dict[str, Any]]:
-        """Return the table of scores after fine-tuning, by task and language."""
-        rows = [
-            {
-                "task": self.about_tasks[each.task]["title"],
-                "language": self.languages[each.language]["name"],
-                "protocol": self.about_tasks[each.task]["protocol"],
-                "metric": {"f1": "F1", "mcc": "MCC", "span_f1": "span F1"}.get(each.metric, each.metric),
-                "score": each.text,
-                "": each.remarks,
-            }
-            for each in self.tuned
-        ]
-        known = [column for column in (rows[0] if rows else []) if any(row[column] for row in rows)]
-        return [{column: row[column] for column in known} for row in rows]
-
-    def published_rows(self, suites: list[SuiteScores]) -> list[dict[str, Any]]:
-        """Return the table of published scores on suites, for comparison."""
-        return [
-            {"suite": suite.title, "language": self.languages[line["language"]]["name"]}
-            | {key: line[key] for key in ("model", "score", "pipeline")}
-            for suite in suites
-            for line in suite.baselines
-            if line["language"] in suite.found["languages"]
-        ]
-
-    def overlaps(self, suites: list[SuiteScores]) -> list[tuple[str, str, str]]:
-        """Return (suite, language, what of it stands in the training text) for the suites of which this is known."""
-        return [
-            (suite.title, self.languages[language]["name"], in_training_text(suite.overlap, language))
-            for suite in suites
-            if suite.overlap
-            for language in suite.found["languages"]
-        ]
-
-    def chances(self, suites: list[SuiteScores]) -> dict[str, list[str]]:
-        """Return {chance in percent: the suites of choices where guessing gets this score}."""
-        found: dict[str, list[str]] = {}
-        for suite in suites:
-            if suite.kind == "choices" and not suite.measure:
-                found.setdefault(f"{100 * chance(suite.found):.3g}", []).append(suite.title)
-        return found
-
-    def samples(self, suites: list[SuiteScores]) -> dict[str, list[str]]:
-        """Return {description of a sample of pairs: the methods that scored only this sample}."""
-        found: dict[str, set[str]] = {}
-        for suite in suites:
-            for name in suite.methods:
-                found.setdefault(sample_of(suite.found, name), set()).add(name)
-        return {sample: sorted(names) for sample, names in found.items() if sample}
-
-    def pair_sources(self, suites: list[SuiteScores]) -> list[tuple[str, str]]:
-        """Return the repositories and commits that the pairs or items of suites come from."""
-        entries = [entry for suite in suites for entry in suite.found["languages"].values()]
-        hubs = [hub for entry in entries if (hub := entry["pairs"]["hub"])]
-        return list(dict.fromkeys((hub["repository"], hub["commit"]) for hub in hubs))
-
-    def loss_rows(self) -> list[dict[str, Any]]:
-        """Return the table of the validation losses before and after training, as training measured them.
-
-        Each loss is named by its kind of rows (`record.py`). The table is empty if training began with random weights,
-        or if the losses are not known for the same text.
-        """
-        lines = [line for line in self.record or [] if line["kind"] == "validation"]
-        if not self.begun_with or not lines or lines[0]["step"] != 0:
-            return []
-        before, after = lines[0], lines[-1]
-        if before.get("targets") != after.get("targets"):
-            return []  # `run.validation_tokens` changed meanwhile, so this is another sample of the text
-        base = self.begun_with.get("repository") or without_path(self.begun_with["name"])
-        prefix = "ema_loss_" if self.default_variant == "ema" else "loss_"
-        return [
-            {
-                "prediction": name.removeprefix(prefix),
-                code(base): before[name],
-                "this model": "unknown" if after[name] is None else after[name],
-            }
-            for name in before
-            if name.startswith(prefix) and before[name] is not None
-        ]
-
-    def data_rows(self) -> list[dict[str, Any]]:
-        """Return the table of size, origin and licence of each language's text, without the columns that are empty."""
-        shares = self.figures.get("shares", {})
-        rows = [
-            {
-                "language": self.languages[key]["name"],
-                "source": origin_of_text(made),
-                "documents": made["figures"]["documents"]["train"],
-                "words": words_cell(made, self.languages[key]),
-                "MB": made["figures"]["bytes"]["train"] / 1e6,
-                "share of training": f"{100 * shares[key]:.1f} %" if shares else "",
-                "licence of the text": licences(made),
-            }
-            for key, made in self.corpora.items()
-        ]
-        known = [column for column in rows[0] if any(row[column] for row in rows)]
-        return [{column: row[column] for column in known} for row in rows]
-
-    def tokenizer_rows(self) -> list[dict[str, Any]]:
-        """Return the table of the tokenizer's figures on the validation text of each language."""
-        keys = ("bytes_per_token", "tokens_per_word", "vocabulary_used", "round_trip_rate")
-        return [
-            {"language": self.languages[language]["name"]} | {key.replace("_", " "): float(entry[key]) for key in keys}
-            for language, entry in self.evaluation["tokenizer"].items()
-        ]
-
-    def settings_rows(self) -> list[list[dict[str, Any]]]:
-        tables = []
-        for section, values in self.settings.items():
-            unused = ["epochs"] if values.get("max_steps") or values.get("words") else []
-            known = flatten({key: value for key, value in values.items() if key not in unused}, f"{section}.")
-            tables.append([{"setting": code(key), "value": value} for key, value in known.items()])
-        return tables
-
-    def code_rows(self) -> list[dict[str, Any]]:
-        return [{"code file": code(name), "sha256": code(digest)} for name, digest in sorted(self.code.items())]
+    def published(self) -> list[tuple[SuiteScores, dict[str, Any]]]:
+        """Return the published scores on the suites, for comparison."""
+        return [(s, line) for s in self.suites for line in s.baselines if line["language"] in s.found["languages"]]
 
 
 def snapshot_card(model: str, snapshot: str, license: str, figures: dict[str, Any]) -> str:
@@ -489,7 +301,7 @@ def snapshot_card(model: str, snapshot: str, license: str, figures: dict[str, An
     values = {
         "name": Markdown(model),
         "snapshot": Markdown(snapshot),
-        "front_matter": Markdown(yaml_dump({"license": plain(license)}).strip()),
+        "front_matter": {"license": license},
         "read": [f"{figures[unit]:,} {unit}" for unit in ("tokens", "words") if unit in figures],
     }
     return render("release/card/card.snapshot.md", figures | values)
@@ -571,6 +383,6 @@ def separates_words(language: dict[str, Any]) -> bool:
     return language.get("script") not in UNSPACED
 
 
-def words_cell(corpus: dict[str, Any], language: dict[str, Any]) -> int | str:
-    """Return the number of words of a corpus's training text; "" if no spaces separate words."""
-    return corpus["figures"]["words"]["train"] if separates_words(language) else ""
+def interval(ends: Sequence[float]) -> str:
+    """Return a 95 % interval for the name of a metric."""
+    return f"95 % interval {ends[0]:.3f} to {ends[1]:.3f}"

@@ -51,14 +51,11 @@ def read_card(path: Path | None, where: str) -> EarlierCard:
 
 def _kept(text: str) -> str:
     """Return the second-level sections that the new card does not replace. Headings in code blocks do not count."""
-    sections: list[list[str]] = []
-    fenced = False
-    for line in text.splitlines():
+    sections, fenced = [""], False
+    for line in text.splitlines(keepends=True):
         fenced ^= line.lstrip().startswith(("```", "~~~"))
         if not fenced and re.match(r"##? ", line):
-            sections.append([line])
-        elif sections:
-            sections[-1].append(line)
-    kept = [section for section in sections if section[0].startswith("## ") and not SAID_ANEW.search(section[0])]
-    texts = ["\n".join(section).strip() for section in kept]
-    return "\n\n".join(text for text in texts if OF_A_SCRIPT not in text)
+            sections.append("")
+        sections[-1] += line
+    kept = [each.strip() for each in sections if each.startswith("## ") and OF_A_SCRIPT not in each]
+    return "\n\n".join(each for each in kept if not SAID_ANEW.search(each.partition("\n")[0]))

@@ -1,21 +1,17 @@
-"""Render cards from templates, the `.md` files beside the modules of the cards.
+"""Fill in the templates of model cards: the `card*.md` files beside the modules of the cards.
 
-Three rules hold in these templates:
-
-* `{{ ... }}` escapes what it writes: data from outside appear as text, whatever they contain. Only `escape.Markdown` is
-  written as it stands: the result of some of the filters below, and what Python code declares to be Markdown.
-* A line that is indented by two spaces continues the line above, since a paragraph is one line of the card.
-* A line that contains only a tag, such as `{% if ... %}`, leaves no line in the card.
+`{{ ... }}` escapes what it writes: data from outside appear as text, whatever they contain. Only `escape.Markdown` is
+written as it stands: the result of some of the filters below, and what Python code declares to be Markdown. A tag at
+the end of a line also takes the end of this line, unless it ends with `+%}`.
 """
 
 import math
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from huggingface_hub.utils import yaml_dump
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from jinja2.ext import Extension
 
 from babelmill.core import escape
 from babelmill.core.escape import Markdown, cell, code, markdown
@@ -23,37 +19,25 @@ from babelmill.core.places import PACKAGE
 from babelmill.core.words import plural
 
 
-class Lines(Extension):
-    """Joins each line that is indented by two spaces to the line above, and removes the lines that have only a tag."""
-
-    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
-        """Return the template's source as Jinja2 reads it."""
-        joined = re.sub(r"\n  (?=\S)", " ", source)
-        return re.sub(r"(?ms)^({%((?!%}).)*%}|{#((?!#}).)*#})\n", r"\1", joined)
-
-
-def hub_link(repository: str) -> Markdown:
-    """Return a link to a repository on the Hub."""
-    return Markdown(f"[{code(repository)}](https://huggingface.co/{quote(repository)})")
-
-
 def join(values: Iterable[object], separator: str = ", ") -> Markdown:
     """Return values with separators between them. Each value is escaped."""
     return Markdown(separator.join(map(markdown, values)))
 
 
-def capital(text: str) -> Markdown:
-    """Return text with a capital first letter, for the beginning of a sentence."""
-    shown = markdown(text)
-    return Markdown(shown[:1].upper() + shown[1:])
+def percent(share: dict[str, Any]) -> str:
+    """Return a score with its interval in percent, such as 81.2 (79.9 to 82.5)."""
+    low, high = (100 * end for end in share["interval"])
+    return f"{100 * share['score']:.1f} ({low:.1f} to {high:.1f})"
 
 
-def table(rows: Iterable[dict[str, Any]]) -> Markdown:
+def table(rows: Sequence[dict[str, Any]]) -> Markdown:
     """Return a Markdown table of rows, {column: value}. Text is escaped, and columns of numbers are aligned right."""
-    first, *others = rows
-    lines = [map(cell, first), ["---:" if isinstance(value, int | float) else "---" for value in first.values()]]
-    lines += [[cell(in_a_cell(value)) for value in row.values()] for row in (first, *others)]
-    return Markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    from tabulate import tabulate  # takes long to import
+
+    sides = ["right" if isinstance(value, int | float) else "left" for value in rows[0].values()]
+    lines = [[cell(in_a_cell(value)) for value in row.values()] for row in rows]
+    look = {"tablefmt": "pipe", "disable_numparse": True, "colalign": sides}
+    return Markdown(tabulate(lines, [cell(name) for name in rows[0]], **look))
 
 
 def in_a_cell(value: Any) -> Any:
@@ -65,21 +49,25 @@ def in_a_cell(value: Any) -> Any:
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(PACKAGE),
-    extensions=[Lines],
+    trim_blocks=True,
+    lstrip_blocks=True,
     finalize=markdown,
     undefined=StrictUndefined,
 )
 ENVIRONMENT.filters |= {
-    "capital": capital,
+    "cell": lambda text: Markdown(cell(text)),
+    "capital": lambda text: Markdown(markdown(text)[:1].upper() + markdown(text)[1:]),
     "code": code,
     "exp": math.exp,
-    "hub_link": hub_link,
+    "hub_link": lambda name: Markdown(f"[{code(name)}](https://huggingface.co/{quote(name)})"),
     "join": join,
     "number": lambda value, form=",": format(value, form),
+    "percent": percent,
     "plural": plural,
     "python": lambda text: Markdown(escape.python(text)),
     "repr": lambda value: Markdown(repr(value)),
     "table": table,
+    "yaml": lambda value: Markdown(yaml_dump(escape.plain(value), sort_keys=False, width=math.inf).strip()),
 }
 
 

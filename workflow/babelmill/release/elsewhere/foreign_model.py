@@ -1,12 +1,13 @@
-"""Read the files of a model that was not trained here: its configuration, and its tensors one at a time.
+"""Read a model that was not trained here: the kind that its config.json describes, and its tensors under our names.
 
 No code in its files is run. Tensors are read from .safetensors, or from .bin files that contain only tensors and plain
-values. Their names are changed to ours (GPT-BERT), or to those of the transformers class that computes the same
-(`llada.py`).
+values. GPT-BERT and NorBERT4 get our names and the configuration that our training writes, LLaDA those of EuroBERT,
+and other transformers models those of their class.
 """
 
 import dataclasses
 import json
+import pickle
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,13 +24,13 @@ from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.hub.files import Files
-from babelmill.release.elsewhere import llada, published_checkpoint, published_norbert4
+from babelmill.release.elsewhere import llada, published_models
 from babelmill.runtime.checkpoint import DTYPES, TYPES
 
-ForeignKind = Literal["ours", "published", "norbert4", "published_norbert4", "llada", "transformers"]
+ForeignKind = Literal["gpt_bert", "norbert4", "llada", "transformers"]
+OURS = ("babelmill_gpt_bert", "babelmill_norbert4")  # the model types of those that we export
 ONE_FILE = ("model.safetensors", "pytorch_model.bin")
 LAST = "last.bin"  # OccCANINE's last weights; the files of earlier steps are in the same folder
-PART = re.compile(r"-\d+-of-\d+\.(safetensors|bin)$")
 NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|scaler)\b|_state_dict\.bin$")
 NAMED_BY = "model.safetensors or pytorch_model.bin"
 
@@ -42,15 +43,19 @@ class ForeignWeights:
     load: Callable[[str], Tensor]  # reads the tensor of a name
     key: Any = None  # OccCANINE's {code: class}; None in other models
 
+    def renamed(self, names: Mapping[str, str]) -> "ForeignWeights":
+        """Return the tensors under other names. `names` is {new name: name in the files}."""
+        return ForeignWeights({new: self.shapes[old] for new, old in names.items()}, lambda new: self.load(names[new]))
+
 
 @dataclasses.dataclass(frozen=True)
 class ForeignModel:
-    """Holds the configuration of a model, and the names of its tensors."""
+    """Holds the configuration and the weights of a model."""
 
-    # "gpt_bert" or "norbert4" for ours, "transformers" for a class of transformers.
     architecture: Literal["gpt_bert", "norbert4", "transformers"]
     config: dict[str, Any]  # its config.json. For one of ours, the shape in the form that training writes
-    names: dict[str, str]  # {our name, or that of the class: name in the files} of its tensors
+    shape: dict[str, Any]  # its sizes, under the names of the section `model`
+    weights: ForeignWeights  # under our names, or those of its transformers class
 
 
 # The kind of the model.
@@ -64,14 +69,12 @@ def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
     model_type = config.get("model_type")
     if not isinstance(model_type, str | None):
         raise UserError(f"{where}: model_type = {line(repr(model_type), 100)} in config.json is not the name of a type")
-    if model_type == "babelmill_gpt_bert":
-        return "ours"
     if model_type == "llada":
         return "llada"
-    if published_norbert4.is_norbert4(config):
-        return "norbert4" if model_type == published_norbert4.OURS else "published_norbert4"
-    if config.keys() >= published_checkpoint.KEYS.keys():
-        return "published"
+    if model_type == OURS[0] or config.keys() >= published_models.KEYS.keys():
+        return "gpt_bert"
+    if config.keys() >= {*published_models.KEYS_OF_NORBERT4}:
+        return "norbert4"
     if "auto_map" in config:
         raise UserError(
             f"{where} needs code of its author (auto_map in config.json), which is never run; supported are GPT-BERT"
@@ -97,34 +100,29 @@ def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
     return "transformers"
 
 
-def read_model(kind: ForeignKind, config: dict[str, Any], weights: ForeignWeights, where: str) -> ForeignModel:
-    """Return configuration and names; raise a UserError, which begins with `where`, if they do not fit together."""
-    of_config = f"{where}: config.json"
+def read_model(
+    kind: ForeignKind, config: dict[str, Any], weights: ForeignWeights, auto_class: str | None, where: str
+) -> ForeignModel:
+    """Return a model; raise a UserError, which begins with `where`, if its files do not fit together.
+
+    `auto_class`: the class that a model of transformers is read for.
+    """
     check_layers(config, where, len(weights.shapes))
-    if kind == "transformers":
-        return ForeignModel("transformers", config, {name: name for name in weights.shapes})
-    if kind == "llada":
-        renamed = llada.config_of(config, where)
-        return ForeignModel(
-            "transformers", renamed, llada.names_of(weights.shapes, renamed["num_hidden_layers"], where)
-        )
-    if kind in ("norbert4", "published_norbert4"):
-        names = published_norbert4.our_names(weights.shapes, weights.load, where)
-        shapes = {ours: weights.shapes[theirs] for ours, theirs in names.items()}
-        shape = with_our_names(published_norbert4.shape_in(config, shapes, where))
-        return ForeignModel("norbert4", {"architecture": "norbert4"} | shape, names)
-    names = published_checkpoint.our_names(weights.shapes, weights.load, where)
-    if kind == "ours":
-        switches = {key: config.get(key) for key in ("gate", "layer_mixing")}
-        if odd := [key for key, value in switches.items() if not isinstance(value, bool)]:
-            raise UserError(f"{of_config}: {odd[0]} = {line(repr(config.get(odd[0])), 60)}: true or false is expected")
-        shape = published_checkpoint.sizes_in(config, of_config) | switches
-    else:
-        shape = published_checkpoint.shape_in(config, names, of_config)
-    shapes = {ours: weights.shapes[theirs] for ours, theirs in names.items()}
-    if difference := published_checkpoint.misfit(shape, shapes):
-        raise UserError(f"{where} is not the GPT-BERT model that its config.json describes: {difference}")
-    return ForeignModel("gpt_bert", shape, names)
+    if kind in ("llada", "transformers"):
+        from babelmill.release.elsewhere.transformers_weights import read_by_class  # takes seconds
+
+        assert auto_class
+        if kind == "llada":
+            config = llada.config_of(config, where)
+            weights = weights.renamed(llada.names_of(weights.shapes, config["num_hidden_layers"], where))
+        shape, weights = read_by_class(config, weights, auto_class, kind == "llada", where)
+        return ForeignModel("transformers", config, shape, weights)
+    ours = weights.renamed(published_models.our_names(weights.shapes, weights.load, where))
+    if kind == "norbert4":
+        shape = with_our_names(published_models.shape_of_norbert4(config, ours.shapes, f"{where}: config.json"))
+        return ForeignModel("norbert4", {"architecture": "norbert4"} | shape, shape, ours)
+    shape = published_models.shape_of_gpt_bert(config, ours.shapes, f"{where}: config.json")
+    return ForeignModel("gpt_bert", shape, shape, ours)
 
 
 # The files of the model.
@@ -153,8 +151,6 @@ def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> li
     found = [name for name in names if name.endswith((".safetensors", ".bin")) and not NO_WEIGHTS.search(name)]
     if any(name.startswith("adapter_model.") for name in found):
         raise UserError(f"{where}: {ONLY_AN_ADAPTER}")
-    if parts := [name for name in found if PART.search(name)]:
-        raise UserError(f"{where}: the download is not complete: it has {parts[0]}, but no index (*.index.json)")
     averages = [name for name in found if name.endswith("_ema.bin")]  # names that the published GPT-BERT code gives
     found = averages if len(averages) == 1 else found
     found = [LAST] if LAST in found else found
@@ -219,10 +215,26 @@ def _check_types(types: Mapping[str, Any], known: Mapping[Any, Any], where: str)
 
 
 def _open_pickle(path: Path, where: str) -> ForeignWeights:
-    content, key = published_checkpoint.read_pickle(path), None
-    if published_checkpoint.is_whole_state(content):
-        key = content.get("key")
-        content = content.get("ema_model") or content["model"]
-    tensors = published_checkpoint.check_state_dict(content, path)
-    _check_types({name: tensor.dtype for name, tensor in tensors.items()}, DTYPES, where)
-    return ForeignWeights({name: tensor.to("meta") for name, tensor in tensors.items()}, tensors.__getitem__, key)
+    """Open names and tensors that PyTorch saved, or all that OccCANINE saves. Tensors are read when they are used.
+
+    A UserError says that the file is damaged, or contains anything else, which only running code could load.
+    """
+    try:
+        with open(path, "rb") as file:
+            archive = file.read(4) == b"PK\3\4"  # older versions wrote a bare pickle, which is read as a whole
+        content, key = torch.load(path, map_location="cpu", weights_only=True, mmap=archive), None
+    except Exception as error:  # a damaged archive can raise any exception
+        refused = re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(error))
+        if not isinstance(error, pickle.UnpicklingError) or not refused:
+            raise UserError(f"{where}: not a checkpoint of PyTorch, or a damaged one") from None
+        raise UserError(
+            f"{where} contains more than tensors and plain values ({refused[1]}). To load this would run code from the"
+            " file, so it is refused; ask its author for a file with only the state_dict"
+        ) from None
+    if isinstance(content, dict) and "key" in content and isinstance(content.get("model"), dict):
+        content, key = content["model"], content["key"]
+    pairs = content.items() if isinstance(content, dict) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in pairs):
+        raise UserError(f"{where} does not contain the state_dict of a model (names and tensors)")
+    _check_types({name: tensor.dtype for name, tensor in content.items()}, DTYPES, where)
+    return ForeignWeights({name: tensor.to("meta") for name, tensor in content.items()}, content.__getitem__, key)

@@ -56,11 +56,6 @@ def model_folder(args: argparse.Namespace, models: Collection[str] = ()) -> tupl
             folder, origin = fetched(args.model, args.revision, args.trust_remote_code)
         except UserError as error:
             raise UserError(f"{error}{meant(args.model, models)}") from None
-    if (folder / "adapter").is_dir() and not [*folder.glob("model*.safetensors")]:
-        raise UserError(
-            f"{folder} holds only adapters (export.adapter: only); name its results/of/{{model}}/export, which has"
-            " the weights, too"
-        )
     check_trust(folder, local, args.trust_remote_code)
     check_layers(read_object(folder / "config.json"), args.model)
     return folder, origin, name

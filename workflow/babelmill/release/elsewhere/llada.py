@@ -5,7 +5,6 @@ This module raises an error for a missing weight, whereas `key_mapping` of trans
 numbers.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,7 +22,6 @@ IN_A_BLOCK = {
     "up_proj": "mlp.up_proj",
     "ff_out": "mlp.down_proj",
 }
-NAME = re.compile(r"model\.transformer\.(?:blocks\.(\d+)\.)?(\w+)\.weight")
 
 # EuroBERT's configuration has no such keys. Other values mean another architecture, and are refused.
 FIXED = {
@@ -81,25 +79,10 @@ def config_of(config: dict[str, Any], where: str) -> dict[str, Any]:
 
 def names_of(names: Iterable[str], layers: int, where: str) -> dict[str, str]:
     """Return {EuroBERT's name: LLaDA's name}; raise a UserError if weights are missing, or there are others."""
-    found: dict[str, str] = {}
-    blocks = (f"model.layers.{layer}.{part}.weight" for layer in range(layers) for part in IN_A_BLOCK.values())
-    expected = {*(f"{name}.weight" for name in OUTSIDE.values()), *blocks}
-    for name in names:
-        new = _renamed(name)
-        if new not in expected:
-            raise UserError(f"{where}: {name} is not a weight of a LLaDA model with {layers} layers")
-        found[new] = name
-    if missing := sorted(expected - found.keys()):
-        raise UserError(f"{where}: {len(missing)} of {len(expected)} weights are missing, such as {missing[0]}")
+    found = {f"{ours}.weight": f"model.transformer.{theirs}.weight" for theirs, ours in OUTSIDE.items()}
+    for layer in range(layers):
+        for theirs, ours in IN_A_BLOCK.items():
+            found[f"model.layers.{layer}.{ours}.weight"] = f"model.transformer.blocks.{layer}.{theirs}.weight"
+    if odd := {*names} ^ {*found.values()}:
+        raise UserError(f"{where}: {min(odd)} is missing, or is not a weight of a LLaDA model with {layers} layers")
     return found
-
-
-def _renamed(name: str) -> str | None:
-    """Return EuroBERT's name of a weight, or None if LLaDA has no such weight."""
-    match = NAME.fullmatch(name)
-    if not match:
-        return None
-    block, part = match.groups()
-    table = OUTSIDE if block is None else IN_A_BLOCK
-    place = "" if block is None else f"model.layers.{block}."
-    return f"{place}{table[part]}.weight" if part in table else None

@@ -16,14 +16,13 @@ from torch import nn
 
 from babelmill.config.model_source import NORBERT4_NAMES
 from babelmill.config.schema import Export
-from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_write, copy_file, read_json, write_json, write_text
 from babelmill.model import __file__ as model_package
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.model.transformers import __file__ as transformers_package
-from babelmill.release.folder.adapters import merge_by_peft, write_adapter, write_merged
 from babelmill.release.folder.loading import WEIGHTS, weights_name
+from babelmill.runtime.checkpoint import SavedTensors, write_tensors
 
 
 @dataclass(frozen=True)
@@ -184,6 +183,23 @@ class NorBERT4Folder(GPTBertFolder):
 # Transformers models, whose folder needs no code.
 
 
+def merge(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: dict[str, int]) -> None:
+    """Merge adapters of this rank and alpha into a model. A UserError says that they do not belong to it."""
+    from peft.tuners.lora import LoraLayer  # takes seconds
+
+    from babelmill.training.networks.lora import add_adapters
+
+    add_adapters(model, adapter["rank"], adapter["alpha"])
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if odd := sorted(trained.keys() ^ adapters.keys()):
+        raise UserError(f"the adapters do not belong to the model: {odd[0]}")
+    for name, parameter in trained.items():
+        parameter.data.copy_(adapters[name])
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            module.merge()
+
+
 def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
     """Return config.json, made from that of the trained model.
 
@@ -203,23 +219,24 @@ class TransformersFolder(Architecture):
     """Writes the folder of a transformers model."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        files, trained = [], read_json(inputs.model / "config.json")
+        files = []
         for variant in export.variants:
             files.append(weights_name(variant, export.default_variant))
-            weights = inputs.model / WEIGHTS[variant]
             if inputs.frozen:
-                write_merged(folder / files[-1], inputs.frozen, weights, trained)
+                weights = self.trained(inputs.model, variant, inputs.frozen).state_dict()
+                merged = {name.replace(".base_layer.", "."): value for name, value in weights.items()}
+                kept = {name: merged[name] for name in SavedTensors(inputs.frozen)}
+                write_tensors(folder / files[-1], kept, {"format": "pt"})
             else:
-                copy_file(weights, folder / files[-1])
-        write_json(folder / "config.json", hub_config(trained))
-        if export.adapter != "none":
-            base = manifest.read(inputs.model)["figures"]["source"]
-            adapters = inputs.model / WEIGHTS[export.default_variant]
-            files += write_adapter(folder, adapters, trained["adapter"], base)
+                copy_file(inputs.model / WEIGHTS[variant], folder / files[-1])
+        write_json(folder / "config.json", hub_config(read_json(inputs.model / "config.json")))
         return [*files, "config.json"]
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        """See `Architecture.trained`: the model is of the class used in training, which keeps documents apart."""
+        """See `Architecture.trained`: the class is that of the training, which keeps documents apart.
+
+        peft merges adapters into the frozen weights.
+        """
         from babelmill.training.networks.transformers_models import (
             from_json,  # takes seconds
             make_model,
@@ -236,11 +253,11 @@ class TransformersFolder(Architecture):
         if found.unexpected_keys or any(parameter.is_meta for parameter in trained.parameters()):
             raise UserError(f"{frozen or trained_file} does not fit {model / 'config.json'}: {found}")
         if frozen:
-            merge_by_peft(trained, load_file(trained_file), values["adapter"])
+            merge(trained, load_file(trained_file), values["adapter"])
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
-        from babelmill.training.networks.document_masks import documents
+        from babelmill.training.networks.transformers_models import documents
 
         with documents(torch.zeros_like(row)):
             return trained(input_ids=row).logits

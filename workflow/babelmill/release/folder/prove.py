@@ -6,22 +6,24 @@
 The proof checks every variant, and every case that the architecture names (`architectures.py`). transformers must find
 every weight and no other. The logits of real validation documents (of random tokens if `--shards` names no folder) must
 agree with those of the training model. In float64 they may differ by 1e-9, and a wrong weight, mask or alignment would
-give a larger difference; the two longest documents of each language show that. In float32, in which users compute, the
-logits of all documents may differ by a few times the training model's own rounding error on these two. Equal bits would
-be too strict: the two models run different code, and the last bit of a sum depends on the processor.
+give a larger difference; the two longest documents show that. In float32, in which users compute, the logits of all
+documents may differ by a few times the training model's own rounding error on these two. Equal bits would be too
+strict: the two models run different code, and the last bit of a sum depends on the processor.
 
-Only one model at a time is in memory, in float32, except for the parts that compute in float64 at the moment. The
-proof runs in a separate process, since a process that has loaded one folder's code might use the same code for the
-next folder. The snapshots of a run have the same code, so one process proves them all.
+Only one model at a time is in memory, in float32, except for the parts that compute in float64 at the moment, so a
+machine that can load a model of 8 billion parameters can prove it. The proof runs in a separate process, since a
+process that has loaded one folder's code might use the same code for the next folder. The snapshots of a run have the
+same code, so one process proves them all.
 """
 
 import argparse
 import contextlib
+import itertools
 import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,35 +47,32 @@ from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary, published_roles
 from babelmill.training.networks.transformers_models import blocks_of
 
-DOCUMENTS, DOUBLE = 8, 2  # documents per language that are compared in float32, and those of them in float64, too
+DOCUMENTS, DOUBLE = 8, 2  # documents that are compared in float32, and how many of them, the longest, in float64, too
 LONGEST = 1024  # tokens per document
-KEPT = 2**27  # logits that are kept per precision while the other model is loaded
 EXACT = 1e-9  # largest difference of two logits in float64
 ROUNDING = 8  # largest difference of two logits in float32, as a multiple of the training model's own rounding error
 
 
 class Logits(NamedTuple):
-    """Holds the logits of rows, each [1, T, V], in float32, and of the first of these rows also in float64."""
+    """Holds the logits of rows, each [1, T, V], in float32, and of the first `DOUBLE` of them also in float64."""
 
     single: list[torch.Tensor]
     double: list[torch.Tensor]
 
 
-def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> tuple[list[torch.Tensor], int]:
-    """Return the first validation documents of each language, and how many of them are compared in float64, too.
+def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> list[torch.Tensor]:
+    """Return the first validation documents of the languages in turn, the longest first, at most `DOCUMENTS` of them.
 
-    Those are the two longest of each language; they come before all others. A document is [1, T] int64 with `<s>`, cut
-    to `length`.
+    A document is [1, T] int64 with `<s>`, cut to `length`.
     """
-    exact, others = [], []
+    found = list[list[torch.Tensor]]()
     for folder in shards:
-        shard, rows = ShardFile.open(folder / "validation.safetensors"), []
-        for start, end in zip(shard.offsets[:DOCUMENTS], shard.offsets[1 : DOCUMENTS + 1], strict=False):
-            tokens = vocabulary.given(shard.tokens[start : min(end, start + length)].astype("int64"))
-            rows.append(torch.tensor(tokens)[None])
-        rows.sort(key=torch.numel, reverse=True)
-        exact, others = exact + rows[:DOUBLE], others + rows[DOUBLE:]
-    return exact + others, len(exact)
+        shard = ShardFile.open(folder / "validation.safetensors")
+        bounds = itertools.islice(itertools.pairwise(shard.offsets), DOCUMENTS)
+        rows = (shard.tokens[start : min(end, start + length)].astype("int64") for start, end in bounds)
+        found.append([torch.tensor(vocabulary.given(row))[None] for row in rows])
+    in_turn = (row for rows in itertools.zip_longest(*found) for row in rows if row is not None)
+    return sorted(itertools.islice(in_turn, DOCUMENTS), key=torch.numel, reverse=True)
 
 
 def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
@@ -102,50 +101,32 @@ def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_si
             raise UserError(f"{folder}: the tokenizer as users load it encodes a text differently: {text[:60]!r}")
 
 
-def portions(rows: Sequence[torch.Tensor], vocab_size: int) -> Iterator[list[torch.Tensor]]:
-    """Yield the rows in portions of at most `KEPT` logits each. A longer row is a portion by itself."""
-    portion: list[torch.Tensor] = []
-    for row in rows:
-        if portion and (sum(map(torch.numel, portion)) + row.numel()) * vocab_size > KEPT:
-            yield portion
-            portion = []
-        portion.append(row)
-    yield portion
-
-
 @contextlib.contextmanager
 def in_float64(model: nn.Module) -> Iterator[None]:
-    """Let a model compute in float64.
+    """Let a model compute in float64, each layer only while it computes. Do not use the model again.
 
-    The weights of each layer are converted to float64 before the layer computes, and back afterwards. All other weights
-    stay in float64. This takes little more memory than the weights in float32. It is exact, since the conversion of a
-    float32 to float64 does not change its value.
+    This takes little more memory than the weights in float32, and it is exact: a float32 keeps its value in float64.
     """
     layers = blocks_of(model)
-    inside = {id(tensor) for layer in layers for tensor in _numbers(layer)}
-    for tensor in _numbers(model):
-        if id(tensor) not in inside:
-            tensor.data = tensor.data.double()
-    kept: dict[int, list[torch.Tensor]] = {}
+    inside = {module for layer in layers for module in layer.modules()}
+    for module in model.modules():
+        if module not in inside:
+            for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                tensor.data = tensor.data.double() if tensor.is_floating_point() else tensor.data
 
     def widen(layer: nn.Module, _: object) -> None:
-        kept[id(layer)] = [tensor.data for tensor in _numbers(layer)]
-        for tensor in _numbers(layer):
-            tensor.data = tensor.data.double()
+        layer.double()
 
     def narrow(layer: nn.Module, *_: object) -> None:
-        for tensor, before in zip(_numbers(layer), kept.pop(id(layer)), strict=True):
-            tensor.data = before
+        layer.float()
 
     local = [module for module in model.modules() if type(module).__name__ == "CanineSelfAttention"]
     hooks = [module.register_forward_pre_hook(_masked) for module in local]
     hooks += [layer.register_forward_pre_hook(widen) for layer in layers]
     hooks += [layer.register_forward_hook(narrow) for layer in layers]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    yield
+    for hook in hooks:
+        hook.remove()
 
 
 def _masked(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -159,28 +140,17 @@ def _masked(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
     return (rows, columns, mask, *more)
 
 
-def _numbers(module: nn.Module) -> list[torch.Tensor]:
-    return [tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()]
-
-
 @torch.no_grad()
 def logits_of(
-    model: nn.Module,
-    rows: list[torch.Tensor],
-    score: Callable[[nn.Module, torch.Tensor, str], torch.Tensor],
-    *modes: str,
-    double: int | None = None,
-) -> dict[str, Logits]:
-    """Return the logits of rows, each [1, T] int64, by mode. Do not use the model again.
+    model: nn.Module, rows: list[torch.Tensor], score: Callable[[nn.Module, torch.Tensor, str], torch.Tensor], mode: str
+) -> Logits:
+    """Return the logits of rows, each [1, T] int64. Do not use the model again.
 
-    Args:
-        score: takes the model, a row and a mode, and returns logits [1, T, V].
-        double: how many rows are computed in float64, too; None for all of them.
+    `score` takes the model, a row and the mode, and returns logits [1, T, V].
     """
-    in_single = {mode: [score(model, row, mode) for row in rows] for mode in modes}
+    single = [score(model, row, mode) for row in rows]
     with in_float64(model):
-        in_double = {mode: [score(model, row, mode) for row in rows[:double]] for mode in modes}
-    return {mode: Logits(in_single[mode], in_double[mode]) for mode in modes}
+        return Logits(single, [score(model, row, mode) for row in rows[:DOUBLE]])
 
 
 def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
@@ -189,17 +159,16 @@ def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
     Return the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
     """
 
-    def of(logits: list[torch.Tensor], positions: slice) -> Iterator[torch.Tensor]:
-        return (each[:, positions].double() for each in logits)  # one row at a time takes this much memory
+    def largest(one: list[torch.Tensor], other: list[torch.Tensor], places: tuple[slice, slice]) -> float:
+        pairs = zip(one, other, strict=True)
+        each = ((a[:, places[0]].double() - b[:, places[1]].double()).abs() for a, b in pairs)
+        return max((gaps.max().nan_to_num(math.inf).item() for gaps in each if gaps.numel()), default=0.0)
 
-    pairs = {
-        "float64": zip(of(found.double, case.exported), of(wanted.double, case.trained), strict=True),
-        "float32": zip(of(found.single, case.exported), of(wanted.single, case.trained), strict=True),
-        "rounding": zip(of(wanted.single, case.trained), of(wanted.double, case.trained), strict=False),
-    }
+    places = (case.exported, case.trained)
     return {
-        name: max(((a - b).abs().max().nan_to_num(math.inf).item() for a, b in rows if a.numel()), default=0.0)
-        for name, rows in pairs.items()
+        "float64": largest(found.double, wanted.double, places),
+        "float32": largest(found.single, wanted.single, places),
+        "rounding": largest(wanted.single[: len(wanted.double)], wanted.double, (case.trained, case.trained)),
     }
 
 
@@ -209,22 +178,23 @@ def compare_variant(
     exported: tuple[Path, str | None],
     variant: str,
     rows: list[torch.Tensor],
-    double: int | None = None,
 ) -> Iterator[tuple[Case, dict[str, float]]]:
     """Yield each case with the differences between the logits. Only one model at a time is in memory.
 
     `inputs`: the folders that the export was made from. `exported`: the folder, and the variant as `from_pretrained`
-    takes it. `rows`: documents, token ids, each [1, T] int64; for `double`, see `logits_of`.
+    takes it. `rows`: documents, token ids, each [1, T] int64.
     """
     cases = architecture.cases(inputs.model)
-    trained = architecture.trained(inputs.model, variant, inputs.frozen)
-    wanted = logits_of(trained, rows, architecture.logits, *{case.mode for case in cases}, double=double)
-    del trained
+    wanted: dict[str, Logits] = {}
+    for mode in {case.mode for case in cases}:
+        wanted[mode] = logits_of(
+            architecture.trained(inputs.model, variant, inputs.frozen), rows, architecture.logits, mode
+        )
     for case in cases:
         model = load(getattr(transformers, case.auto_class), *exported, **case.settings)
-        found = logits_of(model, rows, architecture.exported_logits, case.mode, double=double)[case.mode]
-        yield case, differences(wanted[case.mode], found, case)
+        found = logits_of(model, rows, architecture.exported_logits, case.mode)
         del model
+        yield case, differences(wanted[case.mode], found, case)
 
 
 def check_differences(what: str, differences: dict[str, float]) -> None:
@@ -247,33 +217,24 @@ def compare(args: argparse.Namespace) -> Iterator[str]:
     shape = read_json(args.model / "config.json")
     length, vocab_size = min(shape["max_position_embeddings"], LONGEST), shape["vocab_size"]
     path = args.tokenizer / "tokenizer.json"
-    rows, exact = documents(args.shards, length, Vocabulary.read(path, vocab_size))
+    rows = documents(args.shards, length, Vocabulary.read(path, vocab_size))
     check_tokenizer(args.folder, path, rows, vocab_size, published_roles(args.tokenizer) is not None)
-    if not rows:
-        rows, exact = random_rows(vocab_size, length), DOUBLE
+    rows = rows or random_rows(vocab_size, length)
     architecture = architecture_of(args.model)
-    scores = len(shape["labels"]["codes"]) if "labels" in shape else vocab_size
-    asked = [(args.folder, args.model, variant, variant == args.default_variant) for variant in args.variants]
-    pairs = zip(args.snapshots[::2], args.snapshots[1::2], strict=True)
-    asked += [(folder, model, "ema", True) for folder, model in pairs]
+    asked = [(args.folder, args.model, variant) for variant in args.variants]
+    asked += [(*pair, "ema") for pair in zip(args.snapshots[::2], args.snapshots[1::2], strict=True)]
     total = len(rows) * len(architecture.cases(args.model)) * len(asked)
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
     yield f"0/{total}"
-    for folder, model, variant, default in asked:
+    for folder, model, variant in asked:
+        of_snapshot = folder != args.folder
+        exported = folder, None if of_snapshot or variant == args.default_variant else variant
         inputs = ExportInputs(model, args.tokenizer, args.shards, args.frozen)
-        by_case: dict[str, dict[str, float]] = {}
-        first = 0  # of the rows of a portion
-        for portion in portions(rows, scores):
-            exported = folder, None if default else variant
-            for case, found in compare_variant(architecture, inputs, exported, variant, portion, max(0, exact - first)):
-                known = by_case.get(str(case), dict.fromkeys(found, 0.0))
-                by_case[str(case)] = {key: max(value, found[key]) for key, value in known.items()}
-                done += len(portion)
-                yield f"{done}/{total}"
-            first += len(portion)
-        for case, found in by_case.items():
-            check_differences(f"{'' if folder == args.folder else folder.name + ': '}variant {variant}, {case}", found)
+        for case, found in compare_variant(architecture, inputs, exported, variant, rows):
+            check_differences(f"{folder.name + ': ' if of_snapshot else ''}variant {variant}, {case}", found)
             largest = {key: max(value, found[key]) for key, value in largest.items()}
+            done += len(rows)
+            yield f"{done}/{total}"
     yield (
         f"{PROVEN}{done} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
         f" {largest['float32']:.1e} in float32"

@@ -1,7 +1,6 @@
 """Try a folder as its users would: let the model fill masks, or continue a text (`babelmill show`)."""
 
 import itertools
-import logging
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,26 +21,22 @@ GUESSES = 3
 GENERATED = 64  # tokens that masked diffusion generates
 CONTINUED = 40  # tokens that other models generate
 
-log = logging.getLogger("babelmill")
-
 
 def fitting(folder: Path, tokenizer: Any, given: int, wanted: int, option: str) -> int:
     """Return how many of the wanted tokens fit after the given ones, at least one if any is wanted.
 
-    A GPT-BERT has no embeddings of positions, so it reads more than it was made for, with a warning. A UserError says
-    that the model cannot read so many.
+    A UserError says that the model cannot read so many. (A GPT-BERT has no embeddings of positions, and reads more than
+    it was made for.)
     """
-    longest, own = int(tokenizer.model_max_length), runs_code(folder)
-    if not own:
-        with torch.device("meta"):
-            longest = min(longest, longest_row(AutoModel.from_config(AutoConfig.from_pretrained(folder))))
-    if given + min(wanted, 1) <= longest:
-        return min(wanted, longest - given)
-    if not own:
+    if runs_code(folder):
+        return wanted
+    with torch.device("meta"):
+        positions = longest_row(AutoModel.from_config(AutoConfig.from_pretrained(folder)))
+    longest = min(int(tokenizer.model_max_length), positions)
+    if given + min(wanted, 1) > longest:
         follow = " with those that follow" if wanted else ""
         raise UserError(f"{option} has {given:,} tokens, but the model reads only {longest:,}{follow}: shorten it")
-    log.warning("%s has %d tokens: the model was made for %d, and may be worse with more", option, given, longest)
-    return wanted
+    return min(wanted, longest - given)
 
 
 def fill_mask(folder: Path, text: str) -> str:
@@ -103,12 +98,11 @@ def hidden_in(tokenizer: Any, document: str) -> tuple[str, tuple[int, int], list
 
 def complete(folder: Path, prompt: str, steps: int | None) -> str:
     """Return the prompt and the model's greedy continuation; a model of masked diffusion fills `GENERATED` masks."""
-    if "objective" in read_json(folder / "config.json"):
-        if steps is not None and steps < 1:
-            raise UserError(f"--steps {steps}: one or more steps are needed")
+    unmasks = "objective" in read_json(folder / "config.json")
+    if steps is not None and (steps < 1 or not unmasks):
+        raise UserError(f"--steps {steps}: 1 or more, for a model that was trained by masked diffusion")
+    if unmasks:
         return f"  {prompt} ...\n    {unmask(folder, prompt, steps or GENERATED)!r}"
-    if steps is not None:
-        raise UserError("--steps: only a model that was trained by masked diffusion generates in steps; leave it out")
     tokenizer = tokenizer_of(folder)
     given = len(tokenizer(prompt).input_ids)
     if not given and tokenizer.bos_token_id is None:
@@ -122,22 +116,16 @@ def complete(folder: Path, prompt: str, steps: int | None) -> str:
 def unmask(folder: Path, prompt: str, steps: int) -> str:
     """Return the prompt and the text that a model of masked diffusion puts into the masks after it."""
     tokenizer = tokenizer_of(folder)
-    given = torch.tensor([beginning(tokenizer, prompt)], dtype=torch.long)
-    length = fitting(folder, tokenizer, given.size(1), GENERATED, "--prompt")
-    model = load(AutoModelForMaskedLM, folder, None, **aligned(folder))
-    mask: Any = getattr(model.config, "mask_token_id", None)
-    mask = mask if tokenizer.mask_token_id is None else tokenizer.mask_token_id
+    ends = {tokenizer.eos_token_id, tokenizer.sep_token_id}
+    tokens = tokenizer(prompt).input_ids
+    while tokens and tokens[-1] in ends - {tokenizer.bos_token_id}:  # a published tokenizer adds it, to end the text
+        tokens = tokens[:-1]
+    length = fitting(folder, tokenizer, len(tokens), GENERATED, "--prompt")
+    model: Any = load(AutoModelForMaskedLM, folder, None, **aligned(folder))
+    mask = tokenizer.mask_token_id
+    mask = getattr(model.config, "mask_token_id", None) if mask is None else mask
     if mask is None:
         raise UserError(f"{folder}: neither tokenizer nor config.json says which token hides another (mask_token_id)")
-    tokens = generate(model, given, mask, gen_length=length, steps=steps)[0].tolist()
-    answer, ends = tokens[given.size(1) :], {tokenizer.eos_token_id, tokenizer.sep_token_id}
-    end = next((place for place, token in enumerate(answer) if token in ends), len(answer))
-    return tokenizer.decode(tokens[: given.size(1) + end], skip_special_tokens=True)
-
-
-def beginning(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the tokens of a prompt without the end token that a published tokenizer adds: it would end the text."""
-    tokens = tokenizer(prompt).input_ids
-    while tokens and tokens[-1] in {tokenizer.eos_token_id, tokenizer.sep_token_id} - {tokenizer.bos_token_id}:
-        tokens = tokens[:-1]
-    return tokens
+    answer = generate(model, torch.tensor([tokens]).long(), mask, gen_length=length, steps=steps)[0, len(tokens) :]
+    text = itertools.takewhile(lambda token: token not in ends, answer.tolist())
+    return tokenizer.decode([*tokens, *text], skip_special_tokens=True)

@@ -27,9 +27,8 @@ from babelmill.model.attention import Visible, compute_dtype
 from babelmill.model.gpt_bert import Attention, GPTBert, LayerCache
 from babelmill.training.kernels import attention_triton
 from babelmill.training.kernels.attention_triton import gradient_of_tables, launch
-from babelmill.training.kernels.dropout import KeyedAttention
+from babelmill.training.kernels.dropout import KeyedAttention, tiles
 from babelmill.training.kernels.shared_triton import gradient_of_input, normalize, operator, results_of, sizes
-from babelmill.training.kernels.spans import tiles
 
 TOKENS = 16  # per program of the backward kernel, which sums over them
 NUMBERS = 16  # of a thread of this kernel, so that they fit into its registers
@@ -119,7 +118,7 @@ def _attention(
         tables: [2, n, R, d], those of queries and of keys; R and d are powers of two from 16 on.
         lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
         mask: [B, 1, T, T], added to the scores.
-        spans: see `spans.of_mask`.
+        spans: see `dropout.spans_of_mask`.
         alive: [B, 1, T, 1], by which values are multiplied; see `Visible`.
         keys: [B] int32, the rows' dropout keys for this place in the model.
         dropout: probability of dropping a weight.

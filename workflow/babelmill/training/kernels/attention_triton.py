@@ -34,8 +34,8 @@ import torch
 import triton
 import triton.language as tl
 
+from babelmill.training.kernels.dropout import TILE, tiles
 from babelmill.training.kernels.shared_triton import WARPS, below, dot, kept, load, store
-from babelmill.training.kernels.spans import TILE, tiles
 
 # A program computes TILE queries (or keys), and handles so many keys (or queries) at once. This was chosen by what the
 # compiler makes of it for sm_90 (`benchmarks/gpu/instructions.py`). On an H200, an attention block took 3.38 ms,
@@ -53,7 +53,7 @@ def _place(number, heads, T, B: tl.constexpr):
 
 @triton.jit
 def _span(SPANS, b, of_keys: tl.constexpr, tile, T, B: tl.constexpr):
-    """Return from where to where a tile of queries or keys sees or is seen, in whole tiles; see `spans.of_mask`."""
+    """Return from where to where a tile of queries or keys sees or is seen, in tiles; see `dropout.spans_of_mask`."""
     span = SPANS + ((b * 2 + of_keys) * tl.cdiv(T, B) + tile) * 2
     return tl.load(span) // B * B, tl.cdiv(tl.load(span + 1), B) * B
 

@@ -1,9 +1,12 @@
-"""Compile a model's parts, its loss and micro-batches, with `torch.compile`.
+"""Choose how PyTorch computes: the device, what decides the last bits of a result on it, and what is compiled.
 
-There is one graph per length of rows in training, and one for validation; the number of rows is dynamic. (The
-classifier and the loss do not depend on the length of rows.) Each is compiled in the first pass that needs it, which
-takes minutes. If a compilation fails, a warning quotes the error, and everything is computed without graphs. (Compiling
-in the first pass: not run on a GPU yet.)
+Nothing in `runtime/` may change a number, so this stands here.
+
+A model's parts, its loss and micro-batches are compiled with `torch.compile`. There is one graph per length of rows in
+training, and one for validation; the number of rows is dynamic. (The classifier and the loss do not depend on the
+length of rows.) Each is compiled in the first pass that needs it, which takes minutes. If a compilation fails, a
+warning quotes the error, and everything is computed without graphs. (Compiling in the first pass: not run on a GPU
+yet.)
 """
 
 import logging
@@ -18,7 +21,36 @@ import torch
 from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.core.words import first_line
-from babelmill.runtime.processes import Processes
+from babelmill.runtime import cost
+from babelmill.runtime.processes import Processes, ignore_gpu_warnings, let_segments_grow
+
+
+def set_gpu_options() -> None:
+    """Set how PyTorch computes on GPUs: without cuDNN's attention, and with long sums in float32, as on a CPU.
+
+    PyTorch prefers cuDNN's attention on an H100 or H200. It was never tested with our masks, which hold -1.7e38 where a
+    padding token may attend to nothing. On a machine without GPUs, the options change nothing.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+def fast_in_bf16(device: torch.device) -> bool:
+    """Return whether a device computes bf16 faster than fp32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return cost.fast_in_bf16()
+
+
+def scoring_device() -> torch.device:
+    """Return the device on which a single process scores a model: a GPU, or the CPU if there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    let_segments_grow()
+    ignore_gpu_warnings()
+    set_gpu_options()
+    return torch.device("cuda")
+
 
 log = logging.getLogger(__name__)
 

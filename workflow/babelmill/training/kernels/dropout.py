@@ -6,6 +6,11 @@ elements. So probabilities are multiples of 2^-16: 0.1 becomes 0.100006. The num
 computed in int32 with wrap-around: this takes half the memory and gives the same integers on every device.
 
 All rows share the table of relative positions, so it loses the same elements in all rows of a step.
+"
+
+Beside dropout, kernels of attention need to know which part of a row they compute, tile by tile. A tile is `TILE`
+neighbouring positions. In causal rows no query sees a later key, and no query sees another document. So many tiles of
+queries see few tiles of keys, and the kernels leave out the others.
 """
 
 from collections.abc import Callable
@@ -15,14 +20,48 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from babelmill.model import norbert4
 from babelmill.model.attention import Visible, attention
 from babelmill.model.gpt_bert import Attention, GPTBert
 from babelmill.model.norbert4 import NorBERT4
-from babelmill.training.kernels import spans
 from babelmill.training.plan import randomness
 from babelmill.training.plan.randomness import SHARED_DROPOUT
+
+TILE = 64
+
+
+def tiles(length: int) -> int:
+    """Return how many tiles a row of `length` tokens has."""
+    return -(-length // TILE)
+
+
+def spans_of_mask(seen: torch.Tensor) -> torch.Tensor:
+    """Return from where to where the queries of each tile see keys, and the keys of each tile are seen by queries.
+
+    Args:
+        seen: [B, 1, T, T] bool, see `training_mask`. The keys that a tile sees must be neighbours, and so must be the
+            queries that see a tile.
+
+    Returns:
+        [B, 2, tiles, 2] int32: of queries and of keys; the first position, and the last one plus 1 (T and 0 if there is
+        none).
+    """
+    length, found = seen.size(-1), []
+    seen = F.pad(seen[:, 0], (0, -length % TILE) * 2)
+    position = torch.arange(seen.size(-1), dtype=torch.int32, device=seen.device)
+    for of_tiles in (seen.unflatten(1, (-1, TILE)).any(2), seen.unflatten(2, (-1, TILE)).any(3).mT):  # [B, tiles, T]
+        first, last = (torch.where(of_tiles, position, otherwise) for otherwise in (length, -1))
+        found.append(torch.stack([first.amin(-1), last.amax(-1) + 1], -1))
+    return torch.stack(found, 1)
+
+
+def whole_spans(rows: int, length: int, device: torch.device) -> torch.Tensor:
+    """Return the spans of rows in which every tile sees the whole row."""
+    ends = torch.arange(2, dtype=torch.int32, device=device) * length
+    return ends.repeat(rows, 2, tiles(length), 1)
+
 
 GOLDEN = randomness.GOLDEN - 2**32  # as int32
 SMALL = 2**16  # numbers that NumPy mixes in a third of PyTorch's time; of more, PyTorch gives each thread a part
@@ -96,14 +135,14 @@ class Keys:
         rows: [B], one key per row.
         targets: [n], one key per position that has a target.
         step: [1], the key for tensors that all rows share.
-        spans: [B, 2, tiles, 2], see `spans.of_mask`.
+        spans: [B, 2, tiles, 2], see `spans_of_mask`.
     """
 
     def __init__(self, seed: int, device: torch.device):
         self._seed = seed
         self.step = torch.zeros(1, dtype=torch.int32, device=device)
         self.rows = self.targets = self.step
-        self.spans = spans.whole(1, 1, device)
+        self.spans = whole_spans(1, 1, device)
 
     def begin_step(self, step: int) -> None:
         """Set the key of step `step`, in place: recorded passes read it there."""
@@ -121,7 +160,7 @@ class Keys:
             seen: [B, 1, T, T] bool, see `training_mask`; None: our GPU kernels will compute all of each row.
         """
         self.rows = rows.to(torch.int32)  # the low 32 bits
-        self.spans = spans.whole(len(rows), length, rows.device) if seen is None else spans.of_mask(seen)
+        self.spans = whole_spans(len(rows), length, rows.device) if seen is None else spans_of_mask(seen)
         position = (positions % length).to(torch.int32)
         self.targets = mix(self.rows[positions // length] ^ mix(position + GOLDEN))
 

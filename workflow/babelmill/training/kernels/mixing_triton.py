@@ -1,4 +1,4 @@
-"""Compute layer mixing on GPUs, together with the dropout before it and the normalisation after it.
+"""Compute layer mixing or residual sums on GPUs, together with the dropout before and the normalisation after them.
 
 Between two sub-blocks of a model stand dropout, the residual sum, layer mixing and a normalisation. So they do between
 the last sub-block and the classifier. Each would read and write whole hidden states. Here one kernel per sub-block does
@@ -10,6 +10,8 @@ each other: x_j = sum_{i <= j} W[j, i] c_i, where c_0 = h_0 is the embedding and
 The matrix is W = (1 - M S)^-1 M, where M S is M with its columns moved to the left by one. The scale of dropout is part
 of W, so the c_i are the numbers that a matrix product gave, in bf16, and nothing is rounded before it is summed.
 
+Without layer mixing, W is a lower triangle of ones, and has no gradient.
+
 The gradient of c_i is sum_{j >= i} W[j, i] g_j, where g_j is the gradient of x_j that the next sub-block gives: the
 same recurrence, run backwards. The gradient of W is one matrix product at the end. So a backward pass must run from the
 last x to the first one; no other kind of backward pass is supported.
@@ -19,8 +21,8 @@ kernel of a sub-block adds only the rows after them. There are no atomic additio
 numbers. The number of rows has no limit, and the kernels are built only once.
 
 The kernels ran on an H200 (PyTorch 2.11, Triton 3.6): without them, a step of the preset `base` takes 56 % longer
-(`benchmarks/README.md`, "On a GPU, measured"). Tests run them in Triton's interpreter and build them for GPUs of
-NVIDIA and AMD.
+(`benchmarks/README.md`, "On a GPU, measured"). Models without layer mixing have not used them on a GPU yet. Tests run
+them in Triton's interpreter and build them for GPUs of NVIDIA and AMD.
 """
 
 # pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
@@ -290,9 +292,11 @@ class _MixingPass:
         """Return the gradient of W, after the gradients of all changes. Its upper triangle has no meaning."""
         assert self._gradients is not None, "the gradients of all changes come first"
         with torch.autocast(self._gradients.rows.device.type, enabled=False):
-            result = _products(self._gradients.rows, self.changes.rows).flip(0)
-        self._gradients = None  # frees its memory before the graph is freed
-        return result
+            return _products(self._gradients.rows, self.changes.rows).flip(0)
+
+    def end(self) -> None:
+        """Free the memory of the gradients, before the graph is freed."""
+        self._gradients = None
 
 
 class _Mixed(torch.autograd.Function):
@@ -310,30 +314,37 @@ class _Mixed(torch.autograd.Function):
         ctx: Any, gradient: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
         result = ctx.state.backward(ctx.position, gradient, *ctx.saved_tensors, ctx.kind)
-        return result, None if ctx.position else ctx.state.matrix_gradient(), None
+        of_matrix = ctx.state.matrix_gradient() if ctx.needs_input_grad[1] else None
+        if ctx.position == 0:
+            ctx.state.end()
+        return result, of_matrix, None
 
 
 class FusedMixing(LayerMixing):
-    """Computes `LayerMixing`, the dropout of all changes, and the normalisation of all results.
+    """Computes `LayerMixing` or residual sums, the dropout of all changes, and the normalisation of all results.
 
     Args:
         dropouts: each drops elements of the embedding or of the change by a sub-block.
         eps: see `Normalization`.
-        mixing: the module whose weights are used.
+        mixing: the module whose weights are used; None: residual sums are computed.
     """
 
     kind = torch.bfloat16  # type of changes and of normalised results
 
-    def __init__(self, dropouts: list[RowDropout], eps: float, mixing: LayerMixing):
+    def __init__(self, dropouts: list[RowDropout], eps: float, mixing: LayerMixing | None):
         super().__init__(0)
-        self.alphas, self.dropouts, self.eps = mixing.alphas, dropouts, eps
+        self.dropouts, self.eps = dropouts, eps
+        if mixing is not None:
+            self.alphas = mixing.alphas
         scales = torch.tensor([1 / (1 - dropout.p) for dropout in dropouts])
-        self.register_buffer("_scales", scales.to(mixing.alphas[0].device), persistent=False)
+        self.register_buffer("_scales", scales.to(dropouts[0].place.device), persistent=False)
 
     def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
         """Return the normalised x_0, and a function that turns a change into the next x; all [B, T, H]."""
+        scales = self.get_buffer("_scales")
         with torch.autocast(hidden.device.type, enabled=False):
-            matrix = of_changes(self.matrix(hidden.float()))
-            matrix = matrix * self.get_buffer("_scales") if self.training else matrix
+            mixes = len(self.alphas) > 0
+            matrix = of_changes(self.matrix(hidden.float())) if mixes else scales.new_ones(2 * scales.shape).tril()
+            matrix = matrix * scales if self.training else matrix
         state = _MixingPass(self, matrix.detach().contiguous(), hidden)  # the solution is stored by column
         return _Mixed.apply(hidden, matrix, state), lambda _, change: _Mixed.apply(change, None, state)

@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from babelmill.model.attention import compute_dtype
-from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.batches import MicroBatch
 from babelmill.training.plan.objectives import Objective
 from babelmill.training.plan.schedule import CHUNK
 

@@ -13,11 +13,10 @@ from torch import nn
 
 from babelmill.core.files import UserError
 from babelmill.runtime.cost import Amount
-from babelmill.training.batches.token_batches import Stream, Weights
+from babelmill.training.batches import Stream, Weights
 from babelmill.training.kernels.compilation import LEAST_ROWS, Graphs
-from babelmill.training.optimization.gradients import Gradients
+from babelmill.training.optimization.gradients import Gradients, Sharding
 from babelmill.training.optimization.optim import decays_by_name
-from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.plan.rows import Rows
 
 Result = TypeVar("Result")

@@ -12,25 +12,25 @@ from babelmill.runtime import cost
 from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.batches import MicroBatch
 from babelmill.training.networks import transformers_models
-from babelmill.training.networks.document_masks import documents, positions
 from babelmill.training.networks.lora import add_adapters, alpha_of, frozen_in
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.network import Network
 from babelmill.training.networks.transformers_check import pass_through, prove
-from babelmill.training.networks.transformers_config import counted
 from babelmill.training.networks.transformers_models import (
     auto_class,
     blocks_of,
     checkpoint_activations,
+    counted,
+    documents,
     longest_row,
     make_model,
     output_layer,
+    positions,
     without_values,
 )
-from babelmill.training.optimization.fsdp import ShardedGradients, local_rows, parts_of, shard
-from babelmill.training.optimization.sharding import Sharding
+from babelmill.training.optimization.gradients import ShardedGradients, Sharding, local_rows, parts_of, shard
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import hides_alone, objective_of
 from babelmill.training.plan.randomness import INITIALIZATION
@@ -63,7 +63,7 @@ class _ScoresAndLoss(nn.Module):
 
 
 class TransformersNetwork(Network):
-    """Trains a transformers model, which is spread over all processes (`fsdp.py`).
+    """Trains a transformers model, which is spread over all processes (`gradients.shard`).
 
     Masked classes predict hidden tokens at their own positions; causal classes predict next tokens. If `loaded`, each
     process later reads its rows of all weights from files; otherwise they begin random. A UserError says that

@@ -18,13 +18,15 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from babelmill.core.files import UserError
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.networks.document_masks import NAME, documents, positions
 from babelmill.training.networks.transformers_models import (
     MASKED,
+    NAME,
+    documents,
     first_position,
     make_model,
     on_meta,
     output_layer,
+    positions,
     refused,
 )
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from babelmill.config import schema
-from babelmill.training.optimization.sharding import Sharding
+from babelmill.training.optimization.gradients import Sharding, segments
 
 Groups = list[dict[str, Any]]  # groups of parameters, as torch.optim takes them
 
@@ -296,40 +296,6 @@ def make_optimizer(
         return Muon(groups, *shared[:3], by_muon, train.weight_decay, bf16=train.precision == "bf16")
     kinds = {kind.name: kind for kind in (FusedAdamW, *FusedAdamW.__subclasses__())}
     return kinds[train.optimizer](parameter_groups(named.items(), train.weight_decay, decays), *shared)
-
-
-def segments(tensors: Sequence[torch.Tensor], multiple: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return a buffer of zeros, [elements], with a segment for each tensor, and the views of the segments.
-
-    So one kernel works on all of them, and each begins where a GPU reads fastest. The tensors have one type and one
-    device. Each view has the shape of its tensor. The number of elements of each segment is a multiple of `multiple`,
-    so each view begins at such a multiple. The rest of a segment stays unused.
-    """
-    sizes = [-(-tensor.numel() // multiple) * multiple for tensor in tensors]
-    flat = torch.zeros(sum(sizes), dtype=tensors[0].dtype, device=tensors[0].device)
-    pairs = zip(flat.split(sizes), tensors, strict=True)
-    return flat, [segment[: tensor.numel()].view(tensor.shape) for segment, tensor in pairs]
-
-
-@torch.no_grad()
-def clip(gradient: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scale a flat gradient down to the norm `limit`, in place; a gradient that is not finite becomes 0.
-
-    Returns:
-        its norm before, and 1 if this was finite, else 0; both are scalars on the device.
-    """
-    return clip_to([gradient], torch.linalg.vector_norm(gradient), limit)
-
-
-@torch.no_grad()
-def clip_to(gradients: Sequence[torch.Tensor], norm: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Do what `clip` does, for several gradients that together have the norm `norm`."""
-    finite = norm.isfinite()
-    scale = torch.where(finite, (limit / (norm + 1e-6)).clamp(max=1.0), 0.0)
-    if norm.device.type != "cpu" or scale != 1:  # on a CPU, to read the scale costs nothing
-        for gradient in gradients:
-            gradient.mul_(scale).nan_to_num_(0.0, 0.0, 0.0)
-    return norm, finite.to(norm.dtype)
 
 
 class MovingAverage:

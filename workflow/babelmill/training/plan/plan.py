@@ -7,7 +7,7 @@ resume at any step, on any number of processes.
 Rows are numbered through the whole run, and each row belongs to a language. At every prefix of the run, the proportions
 of the languages are right to within two rows. Within a phase (a sequence length) each language's rows are counted from
 0 and permuted anew in every epoch. With `train.order: documents`, the documents are permuted before they are cut into
-rows, too (`layouts.Shuffled`).
+rows, too (`rows.Shuffled`).
 """
 
 import functools
@@ -20,10 +20,9 @@ import numpy as np
 from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.training.plan import randomness
-from babelmill.training.plan.layouts import Layout, Packed
 from babelmill.training.plan.objectives import Objective, objective_of
 from babelmill.training.plan.randomness import DOCUMENTS, ORDER, permutation
-from babelmill.training.plan.rows import Rows
+from babelmill.training.plan.rows import Layout, Packed, Rows
 from babelmill.training.plan.schedule import (
     PERIOD,
     learning_rate_factor,

@@ -1,4 +1,4 @@
-"""Put a new head on an exported model, for a task that gives each text or pair of texts one of some classes."""
+"""Put a new head on an exported model, for a task that gives texts, or the words of sentences, one of some classes."""
 
 import contextlib
 import inspect
@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification
 from transformers.utils import logging as transformers_logging
 
+from babelmill.config.entries import Tuning
 from babelmill.core import escape
 from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.words import first_line
@@ -90,12 +92,13 @@ class PooledClassifier(nn.Module):
     `position`, "first" or "last": which one of the padded row the head reads. So "last" needs padding on the left.
     """
 
+    reads_types = False  # the challenge's script does not give them
+
     def __init__(self, folder: Path, classes: int, position: Literal["first", "last"], dropout: float):
         super().__init__()
         self.encoder = load_encoder(AutoModel, folder)
         self._place = 0 if position == "first" else -1
         self.head = ChallengeHead(self.encoder.config.hidden_size, classes, dropout)
-        self.reads_types = False  # the challenge's script does not give them
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Return logits [B, classes] of rows, [B, T]."""
@@ -116,6 +119,86 @@ class OwnClassifier(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return logits [B, classes] of rows, [B, T]; `token_type_ids`: see `EncodedRows.types`."""
+        """Return logits [B, classes] of rows, [B, T]; `token_type_ids`: see `encoding.Row`."""
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         return self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).logits
+
+
+class OwnTagger(nn.Module):
+    """The model's own class for token classification; a folder that it saves loads with transformers.
+
+    The first or the last piece of each word (`position`) says its class. `words`, [B, T], says to which word of its row
+    each piece belongs: 0, 1, ... in order; -1 for pieces of no word, such as `<s>` and padding.
+    """
+
+    reads_types = False
+
+    def __init__(self, folder: Path, classes: int, pad: int, position: Literal["first", "last"]):
+        super().__init__()
+        self.encoder = load_encoder(AutoModelForTokenClassification, folder, num_labels=classes)
+        self.encoder.config.pad_token_id = pad
+        self._last = position == "last"
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the words in rows, [words of all rows, classes], row by row."""
+        logits = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
+        return logits[ends_of_words(words) if self._last else starts_of_words(words)]
+
+
+def starts_of_words(words: torch.Tensor) -> torch.Tensor:
+    """Return where the first piece of a word stands, [B, T]: the number of its word is higher than all before it."""
+    before = torch.cat([torch.full_like(words[:, :1], -1), words.cummax(1).values[:, :-1]], 1)
+    return words > before
+
+
+def ends_of_words(words: torch.Tensor) -> torch.Tensor:
+    """Return where the last piece of a word stands, [B, T]."""
+    backwards = torch.where(words < 0, words, words.max() - words).flip(1)
+    return starts_of_words(backwards).flip(1)
+
+
+class PooledTagger(nn.Module):
+    """A model without its head, and the head of the multilingual track of the BabyLM challenge.
+
+    The head is dropout and a linear layer on the mean of the states of a word's pieces (babylm-eval,
+    multilingual/finetune/finetune_token_classification.py).
+    """
+
+    reads_types = False
+
+    def __init__(self, folder: Path, classes: int, dropout: float):
+        super().__init__()
+        self.encoder = load_encoder(AutoModel, folder)
+        self.dropout, self.head = nn.Dropout(dropout), nn.Linear(self.encoder.config.hidden_size, classes)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the words in rows, as `OwnTagger` does."""
+        states = self.encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True).last_hidden_state
+        numbers = torch.arange(int(words.max()) + 1, device=words.device)
+        pieces = (words[:, None] == numbers[:, None]).to(states.dtype)  # [B, words, T]
+        count = pieces.sum(2)
+        means = torch.bmm(pieces, states) / count.clamp(min=1)[..., None]
+        return self.head(self.dropout(means))[count > 0]
+
+
+def model_of(folder: Path, how: Tuning, classes: int, pad: int, tagging: bool) -> Any:
+    """Return the model of a folder with a new head, for texts or for the words of sentences.
+
+    Its config is told that `pad` is padding, unless the protocol has the challenge's head.
+    """
+    if how.head == "challenge" and tagging:
+        return PooledTagger(folder, classes, how.dropout)
+    if how.head == "challenge":
+        return PooledClassifier(folder, classes, how.pooling, how.dropout)
+    return OwnTagger(folder, classes, pad, how.pooling) if tagging else OwnClassifier(folder, classes, pad)
+
+
+def save(model: Any, tokenizer: Any, folder: Path, classes: list[str]) -> None:
+    """Write a tuned model as a folder; that of the model's own class loads with transformers."""
+    model.encoder.config.id2label = dict(enumerate(classes))
+    model.encoder.config.label2id = {name: number for number, name in enumerate(classes)}
+    model.encoder.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if isinstance(model, PooledClassifier | PooledTagger):
+        tensors = {name: tensor.contiguous() for name, tensor in model.head.state_dict().items()}
+        save_file(tensors, folder / "head.safetensors")

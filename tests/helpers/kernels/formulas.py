@@ -1,53 +1,25 @@
-"""Try our own GPU kernels before the first step: a kernel that cannot run, or computes wrong numbers, is not used.
+"""Compare each of our Triton kernels with its formula: the largest difference of a result or a gradient.
 
-A trial measures how far the numbers of a kernel are from the formula, on the machine that will use it. Each tensor's
-difference is relative to the tensor. In float32, its largest number counts. In bfloat16, its norm does: where a token's
-numbers are nearly equal, normalising them makes roundings large, and a narrow model has such tokens.
-
-Functions import the kernels, and so Triton, when they are called: Triton comes only with a PyTorch for GPUs.
+Each tensor's difference is relative to the tensor. In float32, its largest number counts. In bfloat16, its norm does: where
+a token's numbers are nearly equal, normalising them makes roundings large, and a narrow model has such tokens.
 """
 
-import logging
 import math
-from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from babelmill.core.words import first_line
 from babelmill.model.attention import Visible, position_buckets, visible
 from babelmill.model.gpt_bert import GEGLU, Attention, GPTBertShape, Normalization, training_mask
 from babelmill.model.mixing import LayerMixing
-from babelmill.runtime.processes import Processes
+from babelmill.training.kernels import mixing_triton
+from babelmill.training.kernels.attention_block_triton import FusedAttention
 from babelmill.training.kernels.dropout import KeyedAttention, Keys, NoDropout, RowDropout
-
-log = logging.getLogger(__name__)
+from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
+from babelmill.training.kernels.mixing_triton import FusedMixing
 
 CLOSE = 0.03  # largest relative difference of a kernel from its formula, in bf16
 ROWS = 11  # hidden states that are mixed: their sums are begun twice
-
-
-def passed(processes: Processes, trial: Callable[[], float], otherwise: str) -> bool:
-    """Return whether all processes can use a kernel. A process that cannot logs a warning.
-
-    Args:
-        processes: this process among the others; all call this together.
-        trial: runs the kernel, and returns its largest difference from the formula.
-        otherwise: what happens without the kernel, for the warning.
-    """
-    problem = None
-    try:
-        found = trial()
-        problem = None if found < CLOSE else f"it is off by {found:.1%} on this machine; please report it"
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # from Triton, a compiler or a driver
-        while error.__cause__ is not None:  # Triton's own errors say only where the cause was met
-            error = error.__cause__
-        problem = f"{type(error).__name__}: {first_line(error)}"
-    if problem:
-        log.warning("%s: Babelmill's kernel cannot be used: %s", otherwise, problem)
-    return not processes.any(problem is not None)
 
 
 def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout: float, kind: torch.dtype) -> float:
@@ -63,8 +35,6 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
         dropout: probability of dropping an attention weight.
         kind: float32, or bfloat16 for autocast.
     """
-    from babelmill.training.kernels.attention_block_triton import FusedAttention
-
     generator = torch.Generator().manual_seed(length)
     segments = torch.arange(length).repeat(3, 1) * 3 // length
     segments[1, length // 2 :], segments[2] = -1, 0
@@ -109,8 +79,6 @@ def of_geglu(device: torch.device, width: int, kind: torch.dtype = torch.bfloat1
         width: numbers of a token in the result; the input has twice as many.
         kind: type of the input.
     """
-    from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
-
     generator, eps = torch.Generator().manual_seed(width), 1e-5
     joint, gradient = (torch.randn(2, 3, size, generator=generator).to(device, kind) for size in (2 * width, width))
     joint[0, 0, width:] *= 20  # gates so large that their gelu is 0 or the gate itself
@@ -150,10 +118,6 @@ def of_sums(
         rows: number of hidden states that are summed.
         p: probability of dropping an element.
     """
-    from babelmill.training.kernels import mixing_triton
-    from babelmill.training.kernels.mixing_triton import FusedMixing
-    from babelmill.training.kernels.residual_triton import FusedResidual
-
     generator, eps = torch.Generator().manual_seed(rows), 1e-5
     shape = 2, mixing_triton.COLUMNS // width + 3, width
     mixing, normalize, keys = LayerMixing(rows - 1), Normalization(width, eps), Keys(7, device)
@@ -172,7 +136,7 @@ def of_sums(
         leaves = [hidden.to(device, wide), *(gate.to(device, narrow) for gate in gates)]
         leaves = [leaf.detach().requires_grad_() for leaf in leaves] + list(mixing.alphas) * mixes
         if fused:
-            module = FusedMixing(dropouts, eps, mixing) if mixes else FusedResidual(dropouts, eps)
+            module = FusedMixing(dropouts, eps, mixing if mixes else None)
             module.kind = kind
             x, add = module.start(leaves[0])
         else:

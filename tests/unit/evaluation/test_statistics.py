@@ -8,7 +8,7 @@ import pytest
 
 from babelmill.core.files import UserError
 from babelmill.evaluation.metrics import entry, pooled
-from babelmill.suites.statistics import bootstrap, holm, mcnemar, over_documents
+from babelmill.evaluation.statistics import difference, holm, mcnemar, of_points, over_documents, resampled
 
 
 def test_mcnemar_is_the_exact_one():
@@ -32,19 +32,6 @@ def test_holm_is_what_one_gets_by_hand():
     assert holm([0.6, 0.9]) == [1.0, 1.0] and holm([]) == [] and holm([0.02]) == [0.02]
 
 
-@pytest.mark.slow
-def test_labels_swapped_at_random_are_seldom_a_difference():
-    """A model that was swapped with another, pair by pair, is as good as it: p < 0.05 by chance alone."""
-    random = np.random.default_rng(1)
-    first, second = (np.array(random.random(500) < share, float) for share in (0.8, 0.7))
-    assert mcnemar(first, second).p < 0.01
-    found = 0
-    for _ in range(2000):
-        swap = random.random(500) < 0.5
-        found += mcnemar(np.where(swap, second, first), np.where(swap, first, second)).p < 0.05
-    assert 0.02 * 2000 < found <= 0.06 * 2000
-
-
 @pytest.mark.parametrize("stratified", [False, True])
 def test_the_interval_covers_the_true_difference(stratified):
     """Of unequal groups with unequal shares, where the score is their mean; models agree more than by chance."""
@@ -52,33 +39,39 @@ def test_the_interval_covers_the_true_difference(stratified):
     sizes, shares = (40, 80, 200, 80), np.array([0.6, 0.9, 0.75, 0.5])
     strata = np.repeat(np.arange(4), sizes)
     truth = 0.1 * (shares.mean() if stratified else np.average(shares, weights=sizes))
-    inside, widths = 0, []
+    inside = 0
     for i in range(400):
         second = random.random(400) < shares[strata] * 0.9
         first = second | (random.random(400) < 0.1 * shares[strata] / (1 - 0.9 * shares[strata]))
-        sides = np.array([[first], [second]], float)
-        low, high = bootstrap(*sides, strata if stratified else None, seed=i, draws=500)
-        inside += low <= truth <= high
-        widths.append(high - low)
+        points = np.array([first, second], float)
+        found = of_points(points, strata if stratified else None, seed=i, draws=500)
+        inside += found.low <= truth <= found.high
     assert 0.91 * 400 <= inside <= 0.98 * 400
-    assert bootstrap(*sides, seed=3) == bootstrap(*sides, seed=3)
 
 
-@pytest.mark.slow
-def test_seeds_of_a_recipe_are_drawn_again_too():
-    """Two recipes that are as good, whose seeds differ by more than the pairs say."""
-    random = np.random.default_rng(4)
-    inside = {"recipes": 0, "weights": 0}
-    for i in range(100):
-        sides = [
-            np.array([random.random(1000) < share for share in random.normal(0.7, 0.04, 5)], float) for _ in range(2)
-        ]
-        low, high = bootstrap(*sides, seed=i, draws=500)
-        inside["recipes"] += low <= 0 <= high
-        low, high = bootstrap(sides[0][:1], sides[1][:1], seed=i, draws=500)
-        inside["weights"] += low <= 0 <= high
-    assert inside["recipes"] >= 0.86 * 100, "five seeds are few: less than 95 %"
-    assert inside["weights"] < 0.7 * 100
+def test_seeds_are_resampled_with_the_items():
+    """By hand: items and seeds drawn one by one, deviations of seeds multiplied by sqrt(k / (k - 1))."""
+    random = np.random.default_rng(3)
+    points = (random.random((5, 200)) < np.array([0.9, 0.75, 0.6, 0.55, 0.65])[:, None]).astype(float)
+    scores = resampled(points.T / 200, np.matmul)
+    found, draws = difference(scores, points.mean(1), 3), []
+    for _ in range(3000):
+        mine, means = points[:, random.integers(200, size=200)].mean(1), []
+        for side in (mine[:3], mine[3:]):
+            again = side[random.integers(len(side), size=len(side))].mean()
+            means.append(side.mean() + np.sqrt(len(side) / (len(side) - 1)) * (again - side.mean()))
+        draws.append(means[0] - means[1])
+    assert found.value == pytest.approx(points[:3].mean() - points[3:].mean())
+    assert found[1:3] == pytest.approx(np.quantile(draws, (0.025, 0.975)), abs=0.02)
+    assert found.p == pytest.approx(2 * np.mean(np.array(draws) <= 0), abs=0.03)
+
+
+def test_equal_sides_and_small_parts(monkeypatch):
+    points = np.random.default_rng(1).integers(2, size=(2, 300)).astype(float)
+    assert of_points(points[[0, 0]]) == (0.0, 0.0, 0.0, 1.0)
+    whole = of_points(points, np.arange(300) // 100, [3, 2, 1])
+    monkeypatch.setattr("babelmill.evaluation.statistics.AT_ONCE", 400)
+    assert of_points(points, np.arange(300) // 100, [3, 2, 1])[1:3] == pytest.approx(whole[1:3], abs=0.02)
 
 
 def of_documents(nats: np.ndarray, size: np.ndarray, language: np.ndarray | None = None) -> pa.Table:
@@ -94,7 +87,7 @@ def test_the_difference_over_documents_covers_the_truth_and_knows_that_they_are_
         size, hard = random.integers(100, 2000, 40), random.normal(1.2, 0.4, 40)
         first, second = (size * math.log(2) * (hard + shift + random.normal(0, 0.05, 40)) for shift in (0.0, 0.1))
         tables = of_documents(first, size), of_documents(second, size)
-        value, low, high = over_documents(tables, ("x", "x"))
+        value, low, high, _ = over_documents(tables, ("x", "x"))
         assert low is not None and high is not None
         assert value == pytest.approx((first.sum() - second.sum()) / size.sum() / math.log(2))
         inside += low <= -0.1 <= high

@@ -1,1 +1,0 @@
-"""Row numbers become tensors."""
