@@ -98,17 +98,14 @@ def test_closing_the_terminal_leaves_a_checkpoint(data):
     assert list(run.glob("step-*.json")) and Lock(run).holder() is None
 
 
-def test_variables_that_another_launcher_left_are_named_and_not_used(data):
+def test_variables_that_another_launcher_left_are_not_used(data):
     """As an interactive job or a notebook leaves them. Waiting for the other processes would be in vain."""
     data.settings(max_steps=4)
     data.train("calm")
     shutil.rmtree(data.checkpoints)
     left = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "nowhere", "MASTER_PORT": "29500"}
-    output = data.train(environment=left)
-    assert "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT in the environment: no launcher" in output
+    data.train(environment=left)
     assert data.weights() == data.weights("calm") and "step 4/4" in data.log.read_text()
-    shutil.rmtree(data.checkpoints)
-    assert "WORLD_SIZE in the environment" in data.train("model", 2, environment={"WORLD_SIZE": "4"})
 
 
 @pytest.mark.nightly  # Inductor compiles C++ for a minute and a half
