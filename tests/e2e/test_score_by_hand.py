@@ -13,7 +13,7 @@ from babelmill.commands.score import lines_of, owners, refuse_others, words_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.release.elsewhere.given_model import name_of
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from helpers.hub.hub_data import SENTENCES
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_module
@@ -99,7 +99,7 @@ def test_two_at_once_do_not_write_the_same_scores(capsys):
     """The second says so in a line; what the first has scored is kept for the same command."""
     foreign("gpt2")
     folder = Path("scores/gpt2/mine/partial")
-    with Lock(folder):
+    with locked(folder):
         assert main(["score", "gpt2", "--suite", "mine"]) == 1
         error = capsys.readouterr().err.splitlines()[-1]
         assert error.startswith("error: scores/gpt2/mine/partial: another process that scores the same is writing here")

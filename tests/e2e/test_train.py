@@ -20,7 +20,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import holder
 from babelmill.runtime.slurm import OWN_STEP
 from conftest import EXPLODING
 from helpers.damage import flip_a_bit
@@ -95,7 +95,7 @@ def test_closing_the_terminal_leaves_a_checkpoint(data):
     assert process.wait(120) == 75
     (run,), log = data.runs, data.log
     assert "received SIGHUP: finishing step" in log.read_text() and "Traceback" not in log.read_text()
-    assert list(run.glob("step-*.json")) and Lock(run).holder() is None
+    assert list(run.glob("step-*.json")) and holder(run) is None
 
 
 def test_variables_that_another_launcher_left_are_not_used(data):

@@ -13,7 +13,7 @@ from babelmill.commands.progress.model_status import Status
 from babelmill.commands.status import status_table
 from babelmill.config import loading
 from babelmill.graph import Graph
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from conftest import SMALL
 from helpers.programs.prepared import Program
 
@@ -135,7 +135,7 @@ def test_it_is_readable_for_45_models(workspace):
     with contextlib.ExitStack() as locks:
         for model, run in runs.items():
             if model != "xho":
-                locks.enter_context(Lock(run))
+                locks.enter_context(locked(run))
             (run / "lock.json").write_text(json.dumps(owner))
         lines, rest = status(workspace, "tier1", "tier2", "tier3")
     assert "running" not in lines["xho"], "its process is no more"

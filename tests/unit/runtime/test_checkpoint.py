@@ -22,7 +22,7 @@ from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import slurm
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.run_folder import Record, RunFolder
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import holder, locked
 from babelmill.runtime.slurm import Stop
 from babelmill.runtime.watching import Progress
 from babelmill.training.networks.loss import summarize
@@ -110,16 +110,16 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
 # The lock.
 
 
-HOLD = "import sys, time; from pathlib import Path; from babelmill.runtime.run_lock import Lock\nwith Lock(Path(sys.argv[1])): print(flush=True); time.sleep(600)"
+HOLD = "import sys, time; from pathlib import Path; from babelmill.runtime.run_lock import holder, locked\nwith locked(Path(sys.argv[1])): print(flush=True); time.sleep(600)"
 
 
 def test_a_folder_has_one_writer(tmp_path):
-    with Lock(tmp_path):
+    with locked(tmp_path):
         with pytest.raises(UserError, match=rf"another training run is writing here: process {os.getpid()} on"):
-            Lock(tmp_path).__enter__()
-        assert Lock(tmp_path).holder() == {"host": socket.gethostname(), "pid": os.getpid(), "job": None}
-    assert Lock(tmp_path).holder() is None
-    with Lock(tmp_path):
+            locked(tmp_path).__enter__()
+        assert holder(tmp_path) == {"host": socket.gethostname(), "pid": os.getpid(), "job": None}
+    assert holder(tmp_path) is None
+    with locked(tmp_path):
         pass
 
 
@@ -130,10 +130,10 @@ def test_who_is_suspended_holds_the_folder_and_who_is_killed_does_not(tmp_path, 
     monkeypatch.delenv("SLURM_JOB_ID")
     process.send_signal(signal.SIGSTOP)
     with pytest.raises(UserError, match=f"process {process.pid} on {socket.gethostname()}, job 77; wait for it"):
-        Lock(tmp_path).__enter__()
+        locked(tmp_path).__enter__()
     process.kill()
-    with Lock(tmp_path):
-        assert Lock(tmp_path).holder()["pid"] == os.getpid()
+    with locked(tmp_path):
+        assert holder(tmp_path)["pid"] == os.getpid()
     process.communicate()
 
 
@@ -141,10 +141,10 @@ def test_who_is_suspended_holds_the_folder_and_who_is_killed_does_not(tmp_path, 
 def test_a_damaged_lock_is_named_while_it_is_held_and_harmless_else(tmp_path, content):
     path = tmp_path / "lock.json"
     path.write_text(content)
-    with Lock(tmp_path):
+    with locked(tmp_path):
         path.write_text(content)
         with pytest.raises(UserError, match=f"writing here: a process that {path} does not name; wait for it"):
-            Lock(tmp_path).__enter__()
+            locked(tmp_path).__enter__()
 
 
 # Leaving early.

@@ -56,7 +56,7 @@ from babelmill.core.files import UserError, atomic_write, read_json, write_json,
 from babelmill.runtime import checkout, slurm
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.copies import Copies
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from babelmill.runtime.watching import History, mirror, processors
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class RunFolder:
             UserError: another run writes here, the attempt must not begin (see `begin_attempt`), or the place of
                 `run.checkpoints` does not answer.
         """
-        self._opened.enter_context(Lock(self.path))
+        self._opened.enter_context(locked(self.path))
         done = self.checkpoints.newest()
         if elsewhere := self._run.checkpoints:
             self._copies = Copies(elsewhere, self.path, self.checkpoints)

@@ -26,7 +26,7 @@ OF_EARLIER_VERSIONS = ("made_of.json", "*.f64")
 class Kept:
     """The scores of a method that are kept in a file; an item has `width` scores, which depend on `made_of`.
 
-    Only one process at a time may use a folder of such files: hold `runtime.run_lock.Lock` of it. A row with a wrong
+    Only one process at a time may use a folder of such files: hold it by `runtime.run_lock.locked`. A row with a wrong
     checksum is cut off, with all rows after it, and so is half a row.
     """
 
