@@ -366,4 +366,4 @@ def test_where_it_cannot_begin_a_line_says_why(mirror):
 def test_a_run_whose_server_is_silent_ends_in_time(mirror, silent_server):
     """Its process, too, which would wait for W&B's own."""
     output, seconds = mirror(patience=2, end=4, WANDB_BASE_URL=silent_server, WANDB_API_KEY=KEY)
-    assert seconds < 8 and "W&B did not finish in 2 s" in output and "Traceback" not in output, output
+    assert seconds < 14 and "W&B did not finish in 2 s" in output and "Traceback" not in output, output
