@@ -67,8 +67,8 @@ def ours(folder: Path, prompts: list[str], options: list[list[str]]) -> tuple[fl
     from babelmill.suites.scoring_model import ScoringModel
 
     model = ScoringModel(folder, {})
-    loaded = model.scorer(model.method("causal"))
-    model.scorer = lambda _how: loaded  # the loop's model is loaded before the clock starts, too
+    loaded = model.load(model.method("causal"))
+    model.load = lambda _how: loaded  # the loop's model is loaded before the clock starts, too
     texts = [[prompt + option for option in each] for prompt, each in zip(prompts, options, strict=True)]
     lengths = [[len(prompt)] * len(each) for prompt, each in zip(prompts, options, strict=True)]
     with tempfile.TemporaryDirectory() as scratch:

@@ -19,10 +19,9 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
 from babelmill.config.resolve import Configuration
-from babelmill.corpus.budget import Budget
-from babelmill.corpus.choosing import Choice
+from babelmill.corpus.choosing import Budget, Choice
 from babelmill.corpus.near_copies import BANDS
-from babelmill.corpus.spool import RowGroups, Spool
+from babelmill.corpus.record_batches import RowGroups, Spool
 from babelmill.corpus.tally import Tally
 
 ROWS = 100_000  # documents in a batch

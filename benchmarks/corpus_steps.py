@@ -33,13 +33,11 @@ from babelmill.config import schema
 from babelmill.config.resolve import Configuration
 from babelmill.corpus.choosing import first_of_equal
 from babelmill.corpus.cleaners import KINDS, STEPS
-from babelmill.corpus.cleaning import REPAIR, Steps, clean, prepared
-from babelmill.corpus.decontamination import Decontamination
+from babelmill.corpus.cleaning import REPAIR, Decontamination, Steps, clean, prepared
 from babelmill.corpus.identification import BEST, Identification, load, other_languages
 from babelmill.corpus.near_copies import BANDS, SEED, bands_of, rows_of
 from babelmill.corpus.reading import Reading, read
-from babelmill.corpus.record_batches import SCHEMA, batch_of, keys_of
-from babelmill.corpus.spool import RowGroups, Split, Spool
+from babelmill.corpus.record_batches import SCHEMA, RowGroups, Split, Spool, batch_of, keys_of
 from babelmill.corpus.tally import Tally
 from babelmill.suites.sought import sought
 from babelmill.tokens.clean_text import CONTROL
@@ -113,7 +111,7 @@ def cleaning(**values: Any) -> Callable[[Path, Texts, list[pa.RecordBatch]], tup
 
     def step(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> tuple[Work, Work]:
         return (
-            lambda: [clean(batch, corpus, Tally()) for batch in batches],
+            lambda: [clean(batch, Steps(corpus), Tally()) for batch in batches],
             lambda: [[text for each in part if (text := bare_of(each)).strip()] for part in texts],
         )
 

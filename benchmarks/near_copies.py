@@ -18,8 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
 from babelmill.config.resolve import Configuration
 from babelmill.corpus.cleaning import Steps, prepared
 from babelmill.corpus.near_copies import near_copies
-from babelmill.corpus.record_batches import batch_of
-from babelmill.corpus.spool import RowGroups, Spool
+from babelmill.corpus.record_batches import RowGroups, Spool, batch_of
 
 
 def planted(similar: float, pairs: int = 1000) -> tuple[list[str], list[float]]:
@@ -43,7 +42,7 @@ def found_among(texts: list[str], threshold: float) -> set[int]:
     with tempfile.NamedTemporaryFile() as file:
         with RowGroups(file.name, batch.schema, "lz4") as rows:
             rows.write(batch, batch.nbytes)
-        found = near_copies(Spool(file.name), among, np.zeros(len(texts)), threshold, None)
+        found = near_copies(Spool(file.name), among, 0, threshold, None)
         return {row for row, _, _ in found}
 
 

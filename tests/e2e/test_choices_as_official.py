@@ -3,19 +3,16 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from babelmill import suite as suite_stage
-from babelmill.cli import main
 from babelmill.commands.by_hand import made_by_hand
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
+from babelmill.evaluation import likelihood
 from babelmill.graph import Graph
 from babelmill.score import score_suites
 from babelmill.stages import ScoreStage
-from babelmill.suites import sentences
-from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
 from helpers import DATA
 from helpers.models import seeded
@@ -77,8 +74,7 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
         rows, about = score_suites(ScoringModel(models[kind], {}), [folder], settings, tmp_path / name)
         found: dict[str, list] = {}
         for row in rows.to_pylist():
-            scores = row.get(method) or [row[f"{method}_good"], row[f"{method}_bad"]]
-            found.setdefault(official_name(name, row["paradigm"]), []).append(scores)
+            found.setdefault(official_name(name, row["paradigm"]), []).append(row[method])
         expected = numbers[task]["scores"]
         assert found.keys() == expected.keys(), name
         for paradigm, items in expected.items():
@@ -91,10 +87,6 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
             assert about["languages"]["eng"]["headline"]["score"] == pytest.approx(score, abs=0.006), name
 
 
-def items_of(model: ScoringModel, how, texts, prompts):
-    return model.items(texts, how, [[len(prompt) for prompt in each] for each in prompts])
-
-
 PROMPTS = [["Ann has a small cat and a dog. "] * 3, ["The dog", "A cat"], [""] * 2, ["The cat "] * 4]
 OPTIONS = [
     ["She has a cat.", "She has a tree.", "It"],
@@ -104,52 +96,9 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("positions", [1, 1000])
-def test_a_prompt_is_read_once_and_changes_no_score(models, positions, monkeypatch):
-    """Options of one length or of several, under one prompt or two, and equal ones; each blind to the others."""
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": positions})
-    model = ScoringModel(models["gpt_bert"], {})
-    how = model.method("causal")
-    texts = [[p + o for p, o in zip(*each, strict=True)] for each in zip(PROMPTS, OPTIONS, strict=True)]
-    items = items_of(model, how, texts, PROMPTS)
-    scorer, longest = model.scorer(how)
-    found = {}
-    for shares in (True, False):
-        scorer.shares = shares
-        order = sentences.in_order(items, longest, shares)
-        rows = np.concatenate(list(sentences.scores(scorer, items, order, how)))
-        found[shares] = rows[np.argsort(order)]
-    assert found[True] == pytest.approx(found[False], abs=1e-4, nan_ok=True)
-    assert [int(np.isfinite(row[:-1]).sum()) for row in found[True]] == [3, 2, 2, 4]
-    joined = sentences.join(items[0])
-    assert len(joined.ids) < sum(len(each.ids) for each in items[0]) - 2 * len(items[0][0].ids) // 2
-
-
-def test_pairs_are_choices_with_two_options(models, tmp_path):
-    """The same sentences in both forms have the same scores, bit by bit, by all methods, and so has a sample."""
-    good, bad = ["The cat sleeps.", "Ann has a dog.", "It is."], ["The cat sleep.", "Ann have a dog.", "It is."]
-    groups = {"phenomenon": ["x"] * 3, "paradigm": ["p"] * 3}
-    pairs = pa.table({"good": good, "bad": bad, **groups})
-    both = [list(each) for each in zip(good, bad, strict=True)]
-    choices = pa.table({"prompts": [["", ""]] * 3, "options": both, "right": [0] * 3, **groups})
-    values = {"languages": ["eng"], "methods": ["causal", "masked", "fused", "bound"]}
-    for most in ("all", 2):
-        settings = ScoreStage(**values, pairs=most)
-        scored = {
-            kind: KINDS[kind].score(ScoringModel(models["gpt_bert"], {}), table, settings, tmp_path / f"{kind}{most}")
-            for kind, table in (("pairs", pairs), ("choices", choices))
-        }
-        for method in values["methods"]:
-            of_pairs = [scored["pairs"][f"{method}_{key}"].to_pylist() for key in ("good", "bad")]
-            of_choices = [each or [None, None] for each in scored["choices"][method].to_pylist()]
-            assert [list(each) for each in zip(*of_pairs, strict=True)] == of_choices
-            points = [KINDS[kind].points(scored[kind], method) for kind in ("pairs", "choices")]
-            assert np.array_equal(*points, equal_nan=True) and np.isnan(points[0]).sum() == (most == 2)
-
-
 def test_items_that_were_scored_are_not_scored_again(models, tmp_path, monkeypatch):
-    """Of items with different numbers of options, too."""
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # an item at a time
+    """Of items with different numbers of options, too; the means are made of the sums that are kept."""
+    monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": 1})  # an item at a time
     texts = [
         [prompt + option for prompt, option in zip(*each, strict=True)] for each in zip(PROMPTS, OPTIONS, strict=True)
     ]
@@ -157,27 +106,16 @@ def test_items_that_were_scored_are_not_scored_again(models, tmp_path, monkeypat
     model, chosen = ScoringModel(models["gpt_bert"], {}), np.array([True, True, False, False])
     some = model.score("masked", texts, chosen, tmp_path, prompts)
     assert np.isnan(some[2:]).all()
-    scored, of_group = [], sentences._of_group
-    monkeypatch.setattr(sentences, "_of_group", lambda *given: scored.extend(given[2]) or of_group(*given))
+    scored, of_group = [], likelihood.Model._of_group
+    monkeypatch.setattr(
+        likelihood.Model, "_of_group", lambda self, group: scored.extend(i for i, _ in group) or of_group(self, group)
+    )
     everything = model.score("masked", texts, ~chosen | chosen, tmp_path, prompts)
     assert sorted(scored) == [2, 3] and np.array_equal(everything[:2], some[:2], equal_nan=True)
+    assert np.array_equal(model.score("masked", texts, chosen, tmp_path, prompts), some, equal_nan=True), "a sample"
     means = model.score("masked", texts, ~chosen | chosen, tmp_path, prompts, mean=True)
-    assert len(scored) == 2, "the sums are kept, and the means are made of them"
+    assert len(scored) == 2
     tokens = [[len(each.scored) for each in item] for item in model.items(texts, model.method("masked"), prompts)]
     assert means[1, :2] == pytest.approx(everything[1, :2] / tokens[1]) and tokens[1][0] > 1
-
-
-def test_two_models_are_scored_and_compared_by_hand(models, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/config.yaml").write_text(json.dumps(CONFIG[0][1]))
-    for kind, model in models.items():
-        for suite in ("entity_tracking", "wug_adj"):
-            out = f"scores/{kind}/{suite}"
-            assert main(["score", str(model), "--suite", suite, "--method", "causal", "--out", out]) == 0
-    assert "wug_adj, causal: eng" in (messages := capsys.readouterr().err) and "(Spearman x 100)" in messages
-    assert main(["compare", "scores/gpt_bert", "scores/gpt2"]) == 0
-    answer = capsys.readouterr().out
-    weighting = "the mean over phenomena of the mean of their paradigms"
-    assert f"entity_tracking: % right, {weighting}, causal" in answer and "McNemar, " in answer
-    assert "wug_adj: Spearman x 100, causal" in answer and "no test compares such scores" in answer
+    model.score("masked", texts[::-1], ~chosen | chosen, tmp_path, prompts[::-1])
+    assert len(scored) == 6, "other items begin anew"

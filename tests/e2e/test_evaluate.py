@@ -1,8 +1,6 @@
-"""evaluation.json against a computation that shares nothing with it: one document part at a time, no mask, no batch."""
+"""evaluation.json against a computation that shares nothing with it: one document at a time, no mask, no batch."""
 
-import functools
 import hashlib
-import itertools
 import json
 import math
 
@@ -16,17 +14,10 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from babelmill.tokens.shard_file import ShardFile
-from helpers.plain_scores import BOS, TEXT, Row, causal, masked
+from helpers.plain_scores import TEXT, causal, masked
 from helpers.stages import job_like
 
 LENGTH = 512
-
-
-def rows_of(tokens: list[int], length: int) -> list[Row]:
-    """The stream of documents cut every `length` tokens."""
-    numbers = itertools.accumulate((token == BOS for token in tokens), initial=-1)
-    places = [(token, number, token >= TEXT) for token, number in zip(tokens, [*numbers][1:], strict=True)]
-    return [places[start : start + length] for start in range(0, len(places), length)]
 
 
 def sample(corpus, shards, count):
@@ -35,8 +26,9 @@ def sample(corpus, shards, count):
     shard = ShardFile.open(shards / "validation.safetensors")
     hashes = [hashlib.blake2b(text.encode(), digest_size=8, person=b"evaluation").hexdigest() for text in texts]
     chosen = sorted(sorted(range(len(texts)), key=hashes.__getitem__)[:count])
-    tokens = [token for i in chosen for token in shard.tokens[shard.offsets[i] : shard.offsets[i + 1]].tolist()]
-    return np.array([len(texts[i].encode()) for i in chosen]), tokens, len(texts)
+    tokens = [shard.tokens[shard.offsets[i] + 1 : shard.offsets[i + 1]].tolist() for i in chosen]
+    documents = [[(token, token >= TEXT) for token in each] for each in tokens]
+    return np.array([len(texts[i].encode()) for i in chosen]), documents, len(texts)
 
 
 def standard_error(nats, size) -> float:
@@ -51,22 +43,22 @@ def test_scores(built, language):
     evaluation = json.loads((built / f"results/of/{language}/evaluate/evaluation.json").read_text())
     folder = built / f"results/of/{language}/export"
     shards = built / f"results/of/{language}/shards"
-    size, tokens, of = sample(built / f"results/of/{language}/corpus", shards, 10)
+    size, texts, of = sample(built / f"results/of/{language}/corpus", shards, 10)
     assert (
         evaluation["documents"] == {"scored": min(of, 10), "of": of} == evaluation["languages"][language]["documents"]
     )
     assert (of > 10) == (language == "eng"), "a sample, and all"
     documents = pq.read_table(built / f"results/of/{language}/evaluate/documents.parquet")
     assert documents["bytes"].to_pylist() == size.tolist() and set(documents["language"].to_pylist()) == {language}
-    count = sum(token >= 16 for token in tokens)
-    assert len(tokens) > LENGTH, "more than one row"
+    tokens = [token for each in texts for token, scored in each if scored]
+    count = len(tokens)
     for variant, argument in (("ema", None), ("main", "main")):
         for mode, auto, reference in (
             ("causal", AutoModelForCausalLM, causal),
             ("masked", AutoModelForMaskedLM, masked),
         ):
             model = auto.from_pretrained(folder, variant=argument, trust_remote_code=True).eval()
-            nats = np.array(reference(model, functools.partial(rows_of, tokens), len(size), LENGTH))
+            nats = np.array(reference(model, texts, LENGTH))
             score = evaluation["variants"][variant][mode]
             expected = {
                 "value": nats.sum() / math.log(2) / size.sum(),
@@ -80,7 +72,7 @@ def test_scores(built, language):
             assert documents[f"{variant}_{mode}"].to_numpy() == pytest.approx(nats, rel=1e-4), "each document's own"
     counts = np.bincount(ShardFile.open(shards / "train.safetensors").tokens, minlength=320)[16:]
     frequency = (counts + 1) / (counts + 1).sum()
-    nats = -sum(math.log(frequency[token - 16]) for token in tokens if token >= 16)
+    nats = -sum(math.log(frequency[token - 16]) for token in tokens)
     assert evaluation["unigram"]["value"] == pytest.approx(nats / math.log(2) / size.sum())
     assert evaluation["vocab_size"] == 320 and evaluation["sequence_length"] == LENGTH
     tokenizer = evaluation["tokenizer"][language]
@@ -114,4 +106,4 @@ def test_scores_that_are_not_numbers_are_an_error(workspace):
     manifest.write_sealed(folder / "manifest.json", about)
     done = workspace.python(*job_like(workspace.path, "results/of/eng/evaluate"))
     assert done.returncode == 1 and not (workspace.path / "results/evaluate/again").exists()
-    assert "the causal scores (ema) of 10 of 10 validation documents of eng are not numbers" in done.stderr
+    assert "is not a number (nan)" in done.stderr and "results/export/eng-" in done.stderr

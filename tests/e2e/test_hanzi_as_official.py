@@ -17,7 +17,7 @@ from babelmill.graph import Graph
 from babelmill.score import score
 from babelmill.stages import ScoreStage
 from babelmill.suites.challenge import files, leaderboard
-from babelmill.suites.challenge.scored import Scored
+from babelmill.suites.challenge.results import Results, Scored
 from babelmill.suites.scoring_model import ScoringModel
 from conftest import ROOT
 from helpers import DATA
@@ -26,7 +26,7 @@ from helpers.models import seeded
 pytestmark = pytest.mark.slow
 
 OFFICIAL = json.loads((DATA / "official/hanzi.json").read_text())
-RULES = read_rules("babylm_2026_multilingual")
+RULES = read_rules("babylm_2026_multilingual").model_copy(update={"checkpoints": [1, 2]})
 CHECKPOINTS = ["chck_1M", "chck_2M"]
 
 
@@ -62,7 +62,8 @@ def test_the_upload_is_that_of_the_official_code(kind, tmp_path, monkeypatch):
         score(ScoringModel(folder, {}), [items], settings, tmp_path / "partial", out, [items])
         mine[name] = Scored(out, RULES.tasks[name], "zho", "causal")
     fast = mine if kind == "gpt2" else {}
-    scores, predictions = files.multilingual(RULES, mine, fast, CHECKPOINTS, {*CHECKPOINTS}, {})
+    of = Results(RULES, mine, fast, there=frozenset(CHECKPOINTS))
+    scores, predictions = files.multilingual(of)
     assert scores == {}, "the challenge computes them itself"
     assert [*predictions["hidden"]] == [*official["hidden"]]
     for name, items in official["hidden"].items():
@@ -72,5 +73,5 @@ def test_the_upload_is_that_of_the_official_code(kind, tmp_path, monkeypatch):
             assert each == {"scores": pytest.approx(item["scores"], abs=1e-4), "has_unk": item["has_unk"]}, name
         assert predictions["zeroshot"][name]["acc,none"] == official["accuracy"][name]
     assert predictions.get("fast_eval_results") == official.get("fast_eval_results")
-    numbers = leaderboard.numbers(RULES, mine, {}, {}, {})
+    numbers = leaderboard.numbers(of, {}, {})
     assert {name: numbers[name].value / 100 for name in mine} == pytest.approx(official["accuracy"])

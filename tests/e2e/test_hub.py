@@ -4,24 +4,19 @@ import math
 import os
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM
 
-from babelmill import evaluate
-from babelmill.config import schema
 from babelmill.core import manifest
 from babelmill.core.files import UMASK, UserError, sha256
-from babelmill.evaluation.scoring import ScoringStream
 from babelmill.release.folder import hub_folder, trying
 from babelmill.release.folder.prove import check_differences
-from babelmill.tokens.shard_file import ShardFile
-from babelmill.tokens.vocabulary import Vocabulary
-from helpers import ROOT, SCRIPTS
+from babelmill.suites.scoring_model import ScoringModel
+from helpers import SCRIPTS
 from helpers.environments import TRANSFORMERS_4, TUNING, installed
 from helpers.hub.hub_data import SENTENCES
 from helpers.hub.hub_server import HubServer
@@ -94,13 +89,13 @@ def test_a_folder_for_the_mntp_backend(trained):
     logits = [AutoModelForMaskedLM.from_pretrained(path, trust_remote_code=True).eval()(ids).logits for path in folders]
     torch.testing.assert_close(logits[0][:, 1:], logits[1][:, :-1], rtol=0, atol=0)
 
-    shard = ShardFile.open(trained.folder / "shards/validation.safetensors")
-    words = Vocabulary.read(trained.folder / "tokenizer/tokenizer.json", len(logits[0][0, 0]))
-    text = SimpleNamespace(stream=ScoringStream(shard.tokens), count=1, score=lambda nats: {"value": nats.sum()})
-    evaluation = yaml.safe_load((ROOT / "config/defaults.yaml").read_text())["evaluation"]
-    settings = SimpleNamespace(evaluation=schema.Evaluation.model_validate(evaluation), scores=["causal", "masked"])
-    scores = [evaluate.evaluate_model(path, {"eng": text}, words, settings)[0] for path in folders]
-    assert scores[0] == scores[1] and scores[0]["eng"]["main"]["masked"]["value"] > 0
+    scores = [
+        ScoringModel(path, {}).score(
+            "masked", [["The cat sat.", "A mat."]], np.ones(1, bool), trained.folder / path.name
+        )
+        for path in folders
+    ]
+    assert np.array_equal(*scores)
     for path in folders:
         assert (
             trying.fill_mask(path, "The black <mask> sat on the mat near the old door.").split("'")[1].strip() == "cat"

@@ -1,6 +1,5 @@
 """Prompts and responses from a table to the converted folder, in one run of the workflow."""
 
-import functools
 import json
 import math
 import re
@@ -20,7 +19,7 @@ from babelmill.graph import Graph
 from babelmill.tokens.shard_file import ShardFile
 from conftest import ROOT, SMALL, WORDS, Workspace
 from e2e.test_tune import OWN, write_rows
-from helpers.plain_scores import TEXT, Row, causal, masked
+from helpers.plain_scores import TEXT, Document, causal, masked
 
 pytestmark = pytest.mark.slow
 
@@ -51,37 +50,32 @@ def made(tmp_path_factory) -> Workspace:
     return workspace
 
 
-def rows_of(shard: ShardFile, length: int) -> list[Row]:
-    """The documents in rows of at most `length`. None is cut that fits."""
-    rows: list[Row] = [[]]
-    for i, response in enumerate(shard.responses):
-        begin, end = shard.offsets[i : i + 2]
-        places = [(int(shard.tokens[p]), i, p >= response and shard.tokens[p] >= TEXT) for p in range(begin, end)]
-        if len(rows[-1]) + len(places) > length:
-            rows.append([])
-        for place in places:
-            if len(rows[-1]) == length:
-                rows.append([])
-            rows[-1].append(place)
-    return rows
+def documents_of(shard: ShardFile) -> list[Document]:
+    """The tokens of the documents, of which those of responses are scored."""
+    places = [
+        (int(response), range(int(begin) + 1, int(end)))
+        for begin, end, response in zip(shard.offsets[:-1], shard.offsets[1:], shard.responses, strict=True)
+    ]
+    return [[(int(shard.tokens[p]), p >= start and shard.tokens[p] >= TEXT) for p in each] for start, each in places]
 
 
 @torch.inference_mode()
 def test_scores_are_of_responses_given_their_prompts(made):
-    """Against a computation of one document part at a time, with transformers."""
+    """Against a computation of one document at a time, with transformers."""
     evaluation = read_json(made.path / "results/of/eng/evaluate/evaluation.json")
     shard = ShardFile.open(made.path / "results/of/eng/shards/validation.safetensors")
     lengths, prompts = shard.offsets[1:] - shard.offsets[:-1], shard.responses - shard.offsets[:-1] - 1
     assert lengths.max() > LENGTH > lengths.min() and 0 < (prompts > 0).sum() < len(prompts)
     rows = pairs(made, "validation")
     size = sum(len(answer.encode()) for _, answer in rows)
-    count = sum(scored for row in rows_of(shard, LENGTH) for _, _, scored in row)
+    texts = documents_of(shard)
+    count = sum(scored for each in texts for _, scored in each)
     documents = {"scored": len(rows), "of": len(rows), "with_prompt": sum(bool(prompt) for prompt, _ in rows)}
     assert evaluation["documents"] == evaluation["languages"]["eng"]["documents"] == documents
     for metric, auto, reference in (("causal", AutoModelForCausalLM, causal), ("masked", AutoModelForMaskedLM, masked)):
         model = auto.from_pretrained(made.path / "converted/eng", trust_remote_code=True).eval()
         score = evaluation["variants"]["ema"][metric]
-        nats = reference(model, functools.partial(rows_of, shard), len(rows), LENGTH)
+        nats = reference(model, texts, LENGTH)
         assert score["value"] == pytest.approx(sum(nats) / math.log(2) / size, rel=1e-5)
         assert (score["tokens"], score["bytes"]) == (count, size)
     card = (made.path / "converted/eng/README.md").read_text()

@@ -14,6 +14,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.release.elsewhere.given_model import name_of
 from babelmill.runtime.run_lock import locked
+from babelmill.suites.items import COLUMNS
 from helpers.hub.hub_data import SENTENCES
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_module
@@ -79,13 +80,12 @@ def test_models_of_transformers(capsys, kind, method):
     assert main(["score", str(foreign(kind)), "--suite", "mine"]) == 0
     assert capsys.readouterr().out == f"scores/{kind}/mine\n"
     assert not Path("results/score").exists(), "it is the workflow's"
-    rows = pq.read_table(f"scores/{kind}/mine/pairs.parquet").to_pylist()
+    rows = pq.read_table(f"scores/{kind}/mine/items.parquet").to_pylist()
     for row in rows:
-        for key in ("good", "bad"):
-            assert row[f"{method}_{key}"] == pytest.approx(plain(kind, row[key]), abs=1e-4)
+        assert row[method] == pytest.approx([plain(kind, text) for text in row["options"]], abs=1e-4)
     about = read_json(f"scores/{kind}/mine/scores.json")
     assert about["headline"]["method"] == method and about["languages"]["eng"]["pairs"]["pairs"] == 3
-    assert set(rows[0]) - {"language", "good", "bad", "phenomenon", "paradigm"} == {f"{method}_good", f"{method}_bad"}
+    assert set(rows[0]) - {"language", *(name for name, _ in COLUMNS)} == {method, f"{method}_points"}
     shutil.copytree(kind, "again")
     assert main(["score", "again", "--suite", "mine"]) == 0
     assert main(["compare", f"scores/{kind}", "scores/again"]) == 0
@@ -116,8 +116,8 @@ def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):
     shutil.copytree(exported / "export", "mine")
     for model, more in (("mine", []), ("org/model", ["--trust-remote-code"])):
         run_module("babelmill", "score", model, "--suite", "mine", *more, cwd=Path.cwd(), check=True)
-    rows = [pq.read_table(f"scores/{name}/mine/pairs.parquet") for name in ("mine", "org--model")]
-    assert rows[0].equals(rows[1]) and "fused_good" in rows[0].column_names
+    rows = [pq.read_table(f"scores/{name}/mine/items.parquet") for name in ("mine", "org--model")]
+    assert rows[0].equals(rows[1]) and "fused" in rows[0].column_names
     done = run_module("babelmill", "score", "org/model", "--suite", "mine", cwd=Path.cwd())
     assert done.returncode == 1 and "contains Python code that would be run" in done.stderr
     (Path("mine") / "modeling_gpt_bert.py").write_text("raise SystemExit('run')")
@@ -198,13 +198,13 @@ def test_bits_of_words_add_up_to_the_score_of_the_sentence(exported, capsys):
     Path("pairs.tsv").write_text("good\tbad\n" + "".join(f"{text}\t{text}\n" for text in texts if text))
     shutil.copytree(exported / "export", "model")
     assert main(["score", "model", "--suite", "mine", "--method", "causal", "masked"]) == 0
-    scored = pq.read_table("scores/model/mine/pairs.parquet")
+    scored = pq.read_table("scores/model/mine/items.parquet")
     for method in ("causal", "masked"):
         capsys.readouterr()
         assert main(["score", "model", "--words", "text.txt", "--method", method]) == 0
         lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
         assert lines[0] == ["line", "number", "word", "bits", "tokens"]
-        for number, nats in zip((1, 3, 4), scored[f"{method}_good"].to_pylist(), strict=True):
+        for number, (nats, _) in zip((1, 3, 4), scored[method].to_pylist(), strict=True):
             mine = [line for line in lines[1:] if line[0] == str(number)]
             assert [line[2] for line in mine] == texts[number - 1].split()
             assert sum(float(line[3]) for line in mine) == pytest.approx(-nats / 0.6931471805599453, abs=1e-3)

@@ -9,21 +9,21 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from babelmill.commands.score import table_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
+from babelmill.evaluation import likelihood
 from babelmill.score import made_of, report, score
 from babelmill.stages import ScoreStage
-from babelmill.suites import sentences
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
 from conftest import SMALL
 from helpers.hub.hub_data import SENTENCES
 from helpers.results.fields import undocumented
 from helpers.stages import any_settings
+from helpers.suite_files import pairs_of
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     page, table = (workspace.path / f"reports/eng.{kind}" for kind in ("html", "csv"))
     assert "English basics" in page.read_text() and "eng,eng,english_basics,fused,all," in table.read_text()
     folder = workspace.path / "results/of/eng/score/english_basics"
-    scores, rows = read_json(folder / "scores.json"), pq.read_table(folder / "pairs.parquet")
+    scores, rows = read_json(folder / "scores.json"), pq.read_table(folder / "items.parquet")
     assert not undocumented(folder / "scores.json", "scores.json of a suite")
     eng = scores["languages"]["eng"]
     assert eng["methods"]["causal"]["pairs"]["n"] == 200 and eng["pairs"]["pairs"] == 200
@@ -57,9 +57,9 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     assert eng["headline"] == eng["methods"]["causal"]["pairs"], "the most precise one"
     low, high = eng["headline"]["interval"]
     assert 0 <= low <= eng["headline"]["score"] <= high <= 1
-    assert len(rows) == 200 and rows["masked_good"].null_count == 170
-    fused, parts = rows["fused_good"].to_numpy(), [rows[f"{name}_good"].to_numpy() for name in ("causal", "masked")]
-    assert fused == pytest.approx(parts[0] + parts[1], nan_ok=True)
+    assert len(rows) == 200 and rows["masked"].null_count == 170
+    each = [row for row in rows.select(["fused", "causal", "masked"]).to_pylist() if row["masked"]]
+    assert all(row["fused"][0] == pytest.approx(row["causal"][0] + row["masked"][0]) for row in each)
     card = (workspace.path / "converted/eng/README.md").read_text()
     assert f"| English basics | English | {100 * eng['methods']['causal']['pairs']['score']:.1f} (" in card
     overlap = read_json(folder / "overlap.json")
@@ -80,28 +80,6 @@ def pairs():
     return [[*pair] for pair in zip(SENTENCES * 2, bad * 2, strict=True)]
 
 
-def test_what_was_scored_is_not_scored_again(exported, tmp_path, pairs, monkeypatch):
-    """An attempt that was killed left the scores of some pairs, and half a row; then the bound of pairs has changed."""
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # a pair at a time
-    model, everything = ScoringModel(exported / "export", {}), np.ones(len(pairs), bool)
-    partial = tmp_path / "partial"
-    some = everything.copy()
-    some[2:] = False
-    two = model.score("masked", pairs, some, partial)
-    assert np.isnan(two[2:]).all() and np.isfinite(two[:2]).all()
-    with open(tmp_path / "partial/masked.rows", "ab") as file:
-        file.write(b"half")
-    scored = []
-    of_group = sentences._of_group
-    monkeypatch.setattr(sentences, "_of_group", lambda *given: scored.extend(given[2]) or of_group(*given))
-    again = model.score("masked", pairs, everything, partial)
-    assert np.array_equal(two[:2], again[:2]) and sorted(scored) == list(range(2, len(pairs)))
-    assert (again[:, 0] > again[:, 1]).all(), "it knows the good ones"
-    assert np.array_equal(model.score("masked", pairs, some, partial), two, equal_nan=True), "a smaller sample"
-    assert np.array_equal(model.score("masked", pairs[::-1], everything, partial), again[::-1])
-    assert len(scored) == 2 * len(pairs) - 2, "other pairs begin anew"
-
-
 def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(exported, tmp_path, pairs, monkeypatch):
     """Of three, the second: neither the model nor the first snapshot is scored again, and the result is the same."""
     export = tmp_path / "export"
@@ -118,22 +96,20 @@ def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(expor
     suite = tmp_path / "suite"
     suite.mkdir()
     good, bad = (list(side) for side in zip(*pairs, strict=True))
-    group = ["all"] * len(pairs)
-    table = pa.table({"good": good, "bad": bad, "phenomenon": group, "paradigm": group})
-    pq.write_table(table, suite / "pairs.parquet")
-    manifest.write(suite, any_settings("suite"), ["pairs.parquet"], figures={"pairs": len(pairs)})
+    pq.write_table(pairs_of(good, bad), suite / "items.parquet")
+    manifest.write(suite, any_settings("suite"), ["items.parquet"], figures={"pairs": len(pairs)})
     settings = ScoreStage(covered=["eng"], methods=["masked"], suite="own", snapshots=True)
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # a pair at a time
-    of_group, scored = sentences._of_group, []
+    monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": 1})  # a pair at a time
+    of_group, scored = likelihood.Model._of_group, []
 
     def attempt(name: str, killed_at: int) -> dict:
         def group(*given):
             if len(scored) == killed_at:
                 raise KeyboardInterrupt
-            scored.append(given[2])
+            scored.append(given)
             return of_group(*given)
 
-        monkeypatch.setattr(sentences, "_of_group", group)
+        monkeypatch.setattr(likelihood.Model, "_of_group", group)
         model = ScoringModel(export, made_of(export, settings))
         score(model, [suite], settings, tmp_path / f"{name}.partial", tmp_path / name, [export, suite])
         return read_json(tmp_path / name / "scores.json")
@@ -172,61 +148,19 @@ def test_a_score_that_is_not_a_number_is_an_error(exported, tmp_path, pairs):
     for method in ("causal", "masked"):
         with pytest.raises(UserError, match=r"is not a number \(nan\)"):
             model.score(method, pairs, everything, tmp_path / method)
-    with pytest.raises(UserError, match=r"the score of the sentence '.*cat.*' is not a number"):
+    with pytest.raises(UserError, match=r"the score of '.*cat.*' is not a number"):
         list(table_of(model, "causal", [(1, "The cat sat.")]))
 
 
 def test_batches_change_no_score(exported, tmp_path, pairs, monkeypatch):
     model, everything, found = ScoringModel(exported / "export", {}), np.ones(len(pairs), bool), []
     for positions in (1, 100, 100_000):
-        monkeypatch.setattr(sentences, "POSITIONS", {"cpu": positions})
+        monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": positions})
         found.append(model.score("causal", pairs, everything, tmp_path / f"{positions}"))
     assert found[0] == pytest.approx(found[1], abs=1e-4) and found[0] == pytest.approx(found[2], abs=1e-4)
 
 
-CHANGED = "The small cat sat on every matted garden."
-OTHERS = [  # the beginning that both have: all but one token, all but several, one is the other's, all, none
-    "The small cat sat on every matted garden?",
-    "The small cat eats catapults and sat on every garden.",
-    "The small cat sat on",
-    CHANGED,
-    "Wizards boil.",
-]
-
-
-@pytest.mark.parametrize("shares", [True, False])
-@torch.inference_mode()
-def test_both_sentences_of_a_pair_in_one_row(exported, shares):
-    """Their scores are those of each alone, by the model as it is shipped."""
-    model = ScoringModel(exported / "export", {})
-    how = model.method("causal")
-    scorer, _ = model.scorer(how)
-    assert scorer.shares
-    scorer.shares = shares
-    good, bad = (sentences.encode(model.tokenizer, texts, True) for texts in ([CHANGED] * len(OTHERS), OTHERS))
-    pairs = [*zip(good, bad, strict=True), *zip(bad, good, strict=True)]
-    rows = [sentences.join(pair) for pair in pairs]
-    last = len(good[0].ids) - 1
-    begun = [row.starts[0] for row in rows]
-    assert begun[0] == begun[3] == last and begun[2] == len(bad[2].ids) - 1 and 1 < begun[1] < last and begun[4] == 1
-    assert [len(row.ids) for row in rows[:4:3]] == [last, last], "nothing is read twice, and the last token never"
-    shipped = AutoModelForCausalLM.from_pretrained(exported / "export", trust_remote_code=True, dtype=torch.float32)
-    expected = []
-    for ids in (torch.tensor(each.ids) for pair in pairs for each in pair):
-        expected.append(shipped(ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None]).sum().item())
-    found = np.concatenate(list(sentences.scores(scorer, pairs, list(range(len(pairs))), how)))
-    assert found[:, :2].flatten() == pytest.approx(expected, abs=1e-4)
-
-
-def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, pairs):
-    tokenizer = AutoTokenizer.from_pretrained(exported / "export", trust_remote_code=True)
-    good = sentences.encode(tokenizer, [SENTENCES[0]], causal=False)[0]
-    other = good._replace(ids=good.ids[:1] + good.ids[:0:-1])
-    rows_of = sentences.Method("bound", tokenizer.mask_token_id).rows
-    both = [list(rows_of(7, number, each)) for number, each in enumerate((good, other))]
-    assert [row.scored for row in both[0]] == [row.scored for row in both[1]]
-    assert {len(row.scored) for row in both[0]} == set(range(1, len(good.scored) + 1))
-    assert sum(row.weight * len(row.scored) for row in both[0]) == pytest.approx(len(good.scored))
+def test_the_bound_of_the_right_sentence_is_higher(exported, tmp_path, pairs):
     found = ScoringModel(exported / "export", {}).score("bound", pairs, np.ones(len(pairs), bool), tmp_path / "b")
     assert (found[:, 0] > found[:, 1]).all() and (found[:, 2] > 0).all()
 
@@ -234,31 +168,21 @@ def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, p
 def test_fused_may_be_asked_for_before_its_parts(exported, tmp_path, pairs):
     names = ["fused", "masked", "causal"]
     settings = ScoreStage(languages=["eng"], suite="s", covered=["eng"], methods=names)
-    table = pa.table({"good": [good for good, _ in pairs], "bad": [bad for _, bad in pairs]})
+    table = pairs_of(*map(list, zip(*pairs, strict=True)))
     scored = KINDS["pairs"].score(ScoringModel(exported / "export", {}), table, settings, tmp_path / "partial")
-    parts = [scored[f"{name}_good"].to_numpy() for name in ("causal", "masked")]
-    assert scored["fused_good"].to_numpy() == pytest.approx(parts[0] + parts[1])
-
-
-def test_a_tokenizer_without_a_token_to_begin_with_is_one_line():
-    words = Tokenizer(models.WordLevel({"a": 0, "b": 1}, "a"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words)
-    with pytest.raises(UserError, match="no token that a sentence can begin with"):
-        sentences.encode(tokenizer, ["a b"], causal=True)
-    assert len(sentences.encode(tokenizer, ["a b"], causal=False)) == 1
+    fused, causal, masked = (np.array(scored[name].to_pylist()) for name in ("fused", "causal", "masked"))
+    assert fused == pytest.approx(causal + masked)
 
 
 def test_a_suite_that_the_model_cannot_read_is_one_line():
     """All sentences are longer than its positions: nothing has a score."""
     table = pa.table({"language": ["eng"], "phenomenon": ["all"], "paradigm": ["all"]})
-    table = table.append_column("causal_good", pa.array([None], pa.float64()))
-    table = table.append_column("causal_bad", pa.array([None], pa.float64()))
+    table = table.append_column("causal_points", pa.array([None], pa.float64()))
     values = {"suite": "mine", "covered": ["eng"], "methods": ["causal"]}
     with pytest.raises(UserError, match="mine: no pair of eng can be scored: all are longer than the model reads"):
         report(table, ScoreStage(**values))
     values["methods"] = ["causal", "masked"]
-    table = table.append_column("masked_good", pa.array([-1.0])).append_column("masked_bad", pa.array([-2.0]))
+    table = table.append_column("masked_points", pa.array([1.0]))
     found = report(table, ScoreStage(**values))
     assert found["headline"]["method"] == "masked" and found["languages"]["eng"]["headline"]["score"] == 1
     values["methods"] = ["masked", "causal"]

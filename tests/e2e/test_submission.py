@@ -147,7 +147,7 @@ def test_from_text_to_the_challenge(checkout, hub):
     rules = RULES | {"tasks": RULES["tasks"] | {"basics": RULES["tasks"]["basics"] | {"sizes": SIZES | {"words": 3}}}}
     (checkout.path / "config/submissions/tiny.yaml").write_text(yaml.safe_dump(rules, sort_keys=False))
     output = checkout.snakemake("submissions/mine.json", check=False)
-    line = "the challenge would refuse this submission: basics: words has 2 predictions, but the challenge's data has"
+    line = "the challenge would refuse this submission: basics: words has 2 items, but the challenge's data has"
     assert line in output and "Traceback" not in output
 
 

@@ -10,7 +10,7 @@ from transformers import pipeline
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json
-from babelmill.suites.challenge.tuned import Tuned, tags
+from babelmill.suites.challenge.results import Tuned, labels
 from babelmill.tasks.rows import resplit
 from conftest import SMALL
 from helpers.results.fields import undocumented
@@ -146,7 +146,7 @@ def test_one_model_for_all_languages(words):
     ]
     used = scores["eng"]["rows"]["train"] + scores["eng"]["rows"]["chosen_by"]
     assert used == 160, "80 of each"
-    tagged = tags(Tuned({"mine": folder}, "deu"))
+    tagged = labels(Tuned({"mine": folder}, "deu"), tags=True)
     assert [each["index"] for each in tagged] == [*range(10)]
     pool = [[tag for _, tag in sentence] for sentence in [*sentences(60, 60), *sentences(40, 2)]]
     gold = resplit(pa.table({"labels": pool}), 120, 42)["predicted"]["labels"].to_pylist()

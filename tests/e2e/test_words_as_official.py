@@ -5,6 +5,7 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,14 +16,13 @@ from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.evaluation import likelihood
 from babelmill.graph import Graph
 from babelmill.score import score
 from babelmill.stages import ScoreStage
-from babelmill.suites import predictions, sentences
-from babelmill.suites.acquisition import APRIL, JULY, Snapshot, summary, tokens_in_a_sentence
+from babelmill.suites.acquisition import summary, tokens_in_a_sentence
+from babelmill.suites.items import MONTHS
 from babelmill.suites.scoring_model import ScoringModel
-from babelmill.suites.sentences import Scorer
-from babelmill.suites.word_files import MONTHS
 from helpers import DATA
 from helpers.models import seeded
 from helpers.results.fields import undocumented
@@ -101,31 +101,22 @@ def test_words_in_contexts_are_scored_as_by_the_official_code(kind, backend, met
 
 
 def test_curves_of_learning_give_the_official_ages():
-    known = {word for state in ("july", "april") for word in NUMBERS[state]["aoa of curves"]["words"]}
-    curves = [row for row in NUMBERS["curves"] if row[1] in known]  # others take seconds, and are in no correlation
-    steps = list(dict.fromkeys(row[0] for row in curves))
-    points = [[row for row in curves if row[0] == step] for step in steps]
-    words = [row[1] for row in points[0]]
-    assert all([row[1:3] for row in rows] == [row[1:3] for row in points[0]] for rows in points)
-    named = [1e6 * float(step.removeprefix("chck_").removesuffix("M")) for step in steps]
-    snapshots = [
-        Snapshot(count, 1.01 * count, np.array([row[3] for row in rows], float))
-        for count, rows in zip(named, points, strict=True)
-    ]
+    expected = NUMBERS["july"]["aoa of curves"]
+    curves = [row for row in NUMBERS["curves"] if row[1] in expected["words"]]  # the others take seconds
     tokenizer = seeded_tokenizer()
-    tokens = tokens_in_a_sentence(tokenizer, list(dict.fromkeys(words)))
     with open(AOA / "cdi_human.csv") as file:
-        rows = list(csv.DictReader(file))
-    children = {row["word"]: [float(row[str(month)] or "nan") for month in MONTHS] for row in rows}
-    found = summary(words, children, snapshots, tokens, tokenizer.vocab_size)
-    for state, rule in (("july", JULY), ("april", APRIL)):
-        expected = NUMBERS[state]["aoa of curves"]
-        ages = {each["word"]: [each[rule], each["children"]] for each in found["words"] if each[rule] is not None}
-        assert ages.keys() == expected["words"].keys()
-        for word, both in expected["words"].items():
-            assert ages[word] == pytest.approx(both, abs=1e-6), (rule, word)
-        assert found["by_paradigm"][rule]["score"] == pytest.approx(expected["r"], abs=1e-6)
-    assert found["pairs"] == found["by_paradigm"][JULY]
+        of_words = {row["word"]: [float(row[str(month)] or "nan") for month in MONTHS] for row in csv.DictReader(file)}
+    steps, words, _, surprisals = zip(*(row[:4] for row in curves), strict=True)
+    tokens = tokens_in_a_sentence(tokenizer, list(dict.fromkeys(words)))
+    columns = {"snapshot": steps, "target_word": words, "children": [of_words[word] for word in words]}
+    columns |= {"million_words": [float(step[5:-1]) for step in steps], "tokens": [tokens[word] for word in words]}
+    columns |= {"vocabulary": [tokenizer.vocab_size] * len(words), "causal": surprisals}
+    found = summary(pa.table({name: list(values) for name, values in columns.items()}), "causal")
+    ages = {each["word"]: [each["model"], each["children"]] for each in found["words"] if each["model"] is not None}
+    assert ages.keys() == expected["words"].keys()
+    for word, both in expected["words"].items():
+        assert ages[word] == pytest.approx(both, abs=1e-6), word
+    assert found["pairs"]["score"] == pytest.approx(expected["r"], abs=1e-6)
     low, high = found["pairs"]["interval"]
     assert -1 < low < found["pairs"]["score"] < high < 1
 
@@ -139,20 +130,19 @@ def seeded_tokenizer():
 def test_an_attempt_that_was_killed_goes_on_at_the_last_group(models, tmp_path, monkeypatch):
     """The scores of the first snapshot, and of some words of the second, are kept."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 8})
-    monkeypatch.setattr(predictions, "GROUP", 1)
-    whole = scored(models["gpt_bert"], "aoa", tmp_path / "whole", "causal")
-    calls, at = [], Scorer.at
+    monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": 8})
+    monkeypatch.setattr(likelihood, "GROUP", 1)
+    calls, of_group = [], likelihood.Model._of_group
 
-    def some(self, rows, asked):
-        calls.append(len(asked))
+    def some(self, group):
+        calls.append(len(group))
         if len(calls) == limit:
             raise KeyboardInterrupt
-        return at(self, rows, asked)
+        return of_group(self, group)
 
-    monkeypatch.setattr(Scorer, "at", some)
+    monkeypatch.setattr(likelihood.Model, "_of_group", some)
     limit = 10**9
-    scored(models["gpt_bert"], "aoa", tmp_path / "counted", "causal")
+    whole = scored(models["gpt_bert"], "aoa", tmp_path / "whole", "causal")
     every, limit = len(calls), len(calls) // 2
     calls.clear()
     with pytest.raises(KeyboardInterrupt):

@@ -4,6 +4,7 @@ import argparse
 import copy
 import gzip
 import hashlib
+import itertools
 import json
 import random
 from collections.abc import Iterator
@@ -20,9 +21,10 @@ from babelmill.config.schema import SECTIONS as SCHEMA
 from babelmill.core import manifest
 from babelmill.corpus import __main__ as corpus
 from babelmill.corpus.choosing import is_validation
-from babelmill.evaluation import scoring
+from babelmill.evaluation import rows
 from babelmill.evaluation.metrics import entry
-from babelmill.evaluation.validation_text import occurrences, unigram_nats
+from babelmill.evaluation.rows import Row
+from babelmill.evaluation.validation_text import occurrences, unigram_nats, windows
 from babelmill.model.attention import position_buckets
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime.processes import Processes
@@ -432,34 +434,35 @@ def twenty_steps_figures(folder: Path) -> dict:
     return train_steps(trainer, range(20))
 
 
-def scored_rows(folder: Path) -> dict:
-    """Return the rows of both scores of a validation text."""
-    stream = scoring.ScoringStream(shard_files(folder, "validation")[0].tokens)
+def scored_rows(folder: Path) -> dict[str, list[Row]]:
+    """Return the rows of both scores of a validation text, whose longer documents are cut."""
+    shard = shard_files(folder, "validation")[0]
+    documents = [shard.tokens[begin:end] for begin, end in itertools.pairwise(shard.offsets)]
+    texts = [text for ids in documents for text in windows(ids, ~VOCABULARY.is_special[ids], 7)]
     return {
-        "causal": scoring.causal_rows(stream, 32, VOCABULARY),
-        "masked": scoring.masked_rows(stream, 32, 7, VOCABULARY),
+        "causal": [row for text in texts for row in rows.causal(text)],
+        "masked": [row for text in texts for row in rows.masked(text, VOCABULARY.mask, 3)],
     }
 
 
 def scoring_figures(folder: Path) -> dict:
-    """Return digests of the batches that evaluation scores."""
-    names, result = ("inputs", "targets", "scored", "documents"), {}
-    for kind, rows in scored_rows(folder).items():
-        batches = scoring.batches(scoring.parts(rows, VOCABULARY), 512)
-        made = [scoring.arrays(rows, batch, VOCABULARY) for batch in batches]
-        columns = [np.concatenate([array.ravel() for array in column]) for column in zip(*made, strict=True)]
-        *columns, weights = columns
-        assert (weights == 1).all()
-        result[kind] = {name: digest(column) for name, column in zip(names, columns, strict=True)}
-    return result
+    """Return digests of the rows that evaluation scores."""
+    return {
+        kind: {
+            name: digest([number for row in found for number in getattr(row, name)])
+            for name in ("ids", "places", "targets")
+        }
+        for kind, found in scored_rows(folder).items()
+    }
 
 
 def evaluation_figures(folder: Path) -> dict:
     """Return the scores of an exported model with random weights, in float32."""
+    from babelmill.evaluation.likelihood import Model
     from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
     from babelmill.model.transformers.modeling_gpt_bert import GPTBertForCausalLM, GPTBertForMaskedLM
 
-    rows = scored_rows(folder)
+    made = scored_rows(folder)
     config = GPTBertConfig(vocab_size=VOCABULARY.size, pad_token_id=VOCABULARY.pad, **SETTINGS["model"])
     result: dict[str, Any] = {}
     for kind, model_class in (("causal", GPTBertForCausalLM), ("masked", GPTBertForMaskedLM)):
@@ -467,7 +470,7 @@ def evaluation_figures(folder: Path) -> dict:
         model = model_class(config).eval().requires_grad_(False)
         for parameter in model.parameters():
             parameter.mul_(3)  # so that it is sure of something
-        found = scoring.nats(model, rows[kind], VOCABULARY, lambda _: None)
+        found = -Model(model, argparse.Namespace(pad_token_id=VOCABULARY.pad), kind == "causal").sums(made[kind])
         score = entry(found, np.full(len(found), 300 / len(found)), 100)
         result[f"{kind} bits per byte"] = [score["value"]]
         result[f"{kind} standard error"] = [score["standard_error"]]

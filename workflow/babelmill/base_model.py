@@ -20,12 +20,14 @@ import torch
 from babelmill.config.inputs import model_files
 from babelmill.config.model_source import check_shape
 from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.transformers_keys import check_layers
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_object, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import short
+from babelmill.evaluation.rows import require_offsets
 from babelmill.hub import revisions
-from babelmill.hub.files import in_a_folder, licence_of, of_source
+from babelmill.hub.files import Files, in_a_folder, licence_of, of_source
 from babelmill.hub.sources import MODEL
 from babelmill.labels import occcanine
 from babelmill.labels.codes import CODES_OF_SOURCE
@@ -39,10 +41,11 @@ from babelmill.release.elsewhere.foreign_model import (
     weight_files,
 )
 from babelmill.release.elsewhere.published_models import adapted_tokenizer
+from babelmill.release.folder.loading import tokenizer_of
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.stages import BaseModelStage
 from babelmill.tokens import characters
-from babelmill.tokens.published_tokenizer import FILES, has_our_tokens
+from babelmill.tokens.published_tokenizer import FILES, has_our_tokens, roles_of
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 
 log = logging.getLogger("babelmill.base_model")
@@ -105,6 +108,11 @@ def run(job: Job[BaseModelStage]) -> None:
     files = in_a_folder(Path(local)) if local else of_source(MODEL, source)
     where = files.where
     log.info("%s", where)
+    if settings.unchanged:
+        keep_unchanged(job, files)
+        if not local:
+            revisions.record(MODEL.repo_type, **files.figures)
+        return
     config = read_object(require_config(files), f"{where}: config.json")
     kind = kind_of(config, where)
     check_architecture(settings, kind, config, where)
@@ -153,6 +161,32 @@ def run(job: Job[BaseModelStage]) -> None:
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
     if not local:
         revisions.record(MODEL.repo_type, **files.figures)
+
+
+def keep_unchanged(job: Job[BaseModelStage], files: Files) -> None:
+    """Write the files of a model that is measured as it is: weights, configuration, tokenizer.
+
+    A UserError says that it needs code of its author, or has no tokenizer that tells which characters a token covers.
+    """
+    where = files.where
+    config = read_object(require_config(files), f"{where}: config.json")
+    if "auto_map" in config:
+        raise UserError(f"{where} needs code of its author, which is never run here; `babelmill score` can be told to")
+    check_layers(config, where)
+    names = weight_files(files.names, files.json, where)
+    indices = [name for name in files.names if name.endswith(".index.json")]
+    found = files.get(list(dict.fromkeys(["config.json", *names, *indices]))) | files.some(*FILES)
+    with atomic_folder(job.out) as folder:
+        for name, path in found.items():
+            copy_file(path, folder / name)
+        drop_code(folder / "tokenizer_config.json")
+        if "tokenizer.json" not in found:
+            tokenizer = tokenizer_of(folder)
+            require_offsets(tokenizer)
+            tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+        roles = roles_of(folder, load_tokenizer(folder / "tokenizer.json"), where)
+        figures = files.figures | {"roles": roles, "license": licence_of(files.path("README.md"))}
+        manifest.write(folder, job.settings, sorted({*found, "tokenizer.json"}), figures=figures)
 
 
 if __name__ == "__main__":

@@ -38,9 +38,8 @@ from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, atomic_folder, link_or_copy
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
-from babelmill.corpus.budget import Budget
-from babelmill.corpus.choosing import new_among
-from babelmill.corpus.cleaning import clean
+from babelmill.corpus.choosing import Budget, new_among
+from babelmill.corpus.cleaning import Steps, clean
 from babelmill.corpus.reading import Reading, read
 from babelmill.corpus.record_batches import keys_of
 from babelmill.corpus.tally import Tally
@@ -113,7 +112,7 @@ class Text:
         """Return how much text a file adds. Documents of earlier files do not count again."""
         tally, corpus, total = Tally(self.corpus.on_error), self.corpus, 0
         for batch in read([path], Reading(corpus, {path: text_column} if text_column else {}), tally):
-            kept = clean(batch, corpus, tally)
+            kept = clean(batch, Steps(corpus), tally)
             if corpus.deduplicate:
                 kept = kept.filter(pa.array(new_among(keys_of(kept), self._seen)))
             total += int(self.budget.sizes(kept).sum())

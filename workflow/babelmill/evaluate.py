@@ -9,7 +9,8 @@ loaded as they load it (`AutoModelForCausalLM`, `AutoModelForMaskedLM`, every va
 Bits per byte is a text's negative log-likelihood over ln 2 and its number of UTF-8 bytes. It does not depend on the
 tokenizer, so models with different vocabularies can be compared. All scores use the same targets: every token of the
 text, exactly once. Special tokens are not text and add neither nats nor bytes (so the end of a document is not scored).
-The objective decides which scores are computed (`config/objectives.py`), and `evaluation.json` describes each one.
+The objective decides which scores are computed (`config/objectives.py`; of a model from elsewhere, its class does), and
+`evaluation.json` describes each one.
 
 * `causal`: each token is predicted from those before it.
 * `masked`: each token is predicted from all tokens that are not hidden. Every seventh token is hidden, in seven passes.
@@ -17,15 +18,15 @@ The objective decides which scores are computed (`config/objectives.py`), and `e
 * `diffusion`: the evidence lower bound of masked diffusion, estimated with `evaluation.diffusion_samples` hidden shares
   of each text: an *upper bound* of the bits per byte that the model needs.
 * `unigram`: each token is predicted by its frequency in the training text of its language, with add-one smoothing: the
-  baseline to beat.
+  baseline to beat. A model from elsewhere has none, since its training text is not here.
 
 A label model is measured on all validation texts, with the same predictions that `predict` of its folder makes:
 `labels/metrics.py` has its metrics, `labels/evaluation.py` says what `evaluation.json` holds then. The rest of
 this text is about other models.
 
-The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training. If a
-document has a prompt (`corpus.prompt_column`), only the response is scored, given the prompt: both are in the same row
-unless they are longer than a row.
+The context of a token is its whole document, from `<s>` on. A document of more than `evaluation.sequence_length` tokens
+(`<s>` included) is cut into windows of this length, each with its own `<s>`. If a document has a prompt
+(`corpus.prompt_column`), only the response is scored, given the prompt.
 Each score comes with its standard error over documents. With `evaluation.documents`, a sample of the documents is
 scored. A published model's tokenizer may lose text, such as capitals: `documents.changed` counts the documents where it
 does, and every place that shows a score shows this count, too.
@@ -37,7 +38,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,14 +53,16 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.core.stage_entry import Job
-from babelmill.core.words import NOT_A_NUMBER
+from babelmill.evaluation import rows
+from babelmill.evaluation.likelihood import Model
 from babelmill.evaluation.metrics import DOCUMENTS, Score, described, in_words, pooled
-from babelmill.evaluation.scoring import ScoringRows, ScoringStream, causal_rows, diffusion_rows, masked_rows, nats
-from babelmill.evaluation.validation_text import Text, of_documents
+from babelmill.evaluation.rows import Row, Text
+from babelmill.evaluation.validation_text import ValidationText, of_documents
 from babelmill.labels.corpus_codes import listed
 from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
 from babelmill.labels.predictor import Predictor
-from babelmill.release.folder.loading import aligned, load
+from babelmill.release.elsewhere.given_model import methods_of
+from babelmill.release.folder.loading import aligned, load, tokenizer_of
 from babelmill.runtime import gpu_claims
 from babelmill.stages import EvaluateStage, ExportStage
 from babelmill.tokens.quality import measure
@@ -68,9 +71,6 @@ from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_s
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
-
-if TYPE_CHECKING:
-    from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 log = logging.getLogger("babelmill.evaluate")
 
@@ -81,70 +81,81 @@ Nats = dict[str, dict[str, dict[str, np.ndarray]]]  # the same of each document
 class ScoringProgress:
     """Shows the progress of one score."""
 
-    def __init__(self, name: str, tokens: int, part: float = 1, unit: str = "targets"):
-        """Start the clock; `part`: which part of a token each one that is scored stands for."""
-        self.name, self.tokens, self.part, self.done, self.unit = name, tokens, part, 0, unit
-        self.bar, self.began = Bar(tokens), time.monotonic()
+    def __init__(self, name: str, count: int, unit: str = "targets"):
+        self.name, self.done, self.unit = name, 0.0, unit
+        self.bar, self.began = Bar(count), time.monotonic()
 
-    def __call__(self, tokens: float) -> None:
-        self.done += self.part * tokens
+    def __call__(self, count: float) -> None:
+        self.done += count
         rate = self.done / (time.monotonic() - self.began)
-        # The tokens of some scores are an estimate: the bar ends when it is closed.
-        self.bar.show(min(self.done, 0.99 * self.tokens), f"{self.name}: {rate:,.0f} {self.unit}/s")
+        self.bar.show(self.done, f"{self.name}: {rate:,.0f} {self.unit}/s")
 
 
-# For each metric, the class that loads the model; `rows_of` says how it is measured.
-SCORERS: "dict[str, type[_BaseAutoModelClass]]" = {
-    "causal": AutoModelForCausalLM,
-    "masked": AutoModelForMaskedLM,
-    "diffusion": AutoModelForMaskedLM,
-}
-
-
-def rows_of(metric: str, stream: ScoringStream, vocabulary: Vocabulary, evaluation: schema.Evaluation) -> ScoringRows:
-    """Return the rows in which a model predicts the tokens of a text, as a metric measures it.
-
-    The nats of each document over the rows of `diffusion` are an estimate of its negated evidence lower bound.
-    """
-    length = evaluation.sequence_length
+def rows_of(metric: str, text: Text, mask: int, evaluation: schema.Evaluation, *seed: int) -> list[Row]:
+    """Return the rows in which a model predicts the tokens of a text, as a metric measures it."""
     if metric == "causal":
-        return causal_rows(stream, length, vocabulary)
+        return rows.causal(text)
     if metric == "masked":
-        return masked_rows(stream, length, schema.MASKS, vocabulary)
-    return diffusion_rows(stream, length, evaluation.diffusion_samples, vocabulary)
+        return rows.masked(text, mask, schema.MASKS)
+    return rows.bound(text, mask, evaluation.diffusion_samples, *seed)
 
 
 def evaluate_model(
-    folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, settings: EvaluateStage
+    folder: Path, texts: dict[str, ValidationText], mask: int, settings: EvaluateStage, metrics: list[str]
 ) -> tuple[Scores, Nats]:
     """Score all variants of an exported model: {language: {variant: {metric: score}}}, and the nats of each document.
 
-    A UserError says that a score is not a number.
+    `mask`: the id of the token that hides others. A UserError says that a score is not a number.
     """
-    exported = ExportStage.from_content(manifest.read(folder)["settings"], folder).export
-    device = scoring_device()
+    exported, tokenizer, length = export_of(folder), tokenizer_of(folder), settings.evaluation.sequence_length
     scores: Scores = {language: {} for language in texts}
     found_nats: Nats = {language: {} for language in texts}
     for variant in exported.variants:
-        for metric in settings.scores:
+        for metric in metrics:
             named = None if variant == exported.default_variant else variant
-            model = load(SCORERS[metric], folder, named, **aligned(folder)).to(device)
-            model.config.use_cache = False  # pyright: ignore (not every class takes it as an argument)
+            auto = AutoModelForCausalLM if metric == "causal" else AutoModelForMaskedLM
+            loaded: Any = load(auto, folder, named, extra=not is_ours(folder), **aligned(folder)).to(scoring_device())
+            loaded.config.use_cache = False
+            model = Model(loaded, tokenizer, causal=metric == "causal")
             for language, text in texts.items():
-                rows = rows_of(metric, text.stream, vocabulary, settings.evaluation)
-                part = 2 / rows.samples if rows.samples else 1  # a sample scores half of the tokens on average
-                progress = ScoringProgress(f"{variant} {metric} {language}", text.count, part)
-                with contextlib.closing(progress.bar):
-                    found = nats(model, rows, vocabulary, progress)
-                if wrong := int((~np.isfinite(found)).sum()):
-                    raise UserError(
-                        f"{folder}: the {metric} scores ({variant}) of {wrong} of {len(found)} validation documents of"
-                        f" {language} are not numbers: {NOT_A_NUMBER}"
+
+                def of_document(number: int, metric: str = metric, text: ValidationText = text) -> list[list[Row]]:
+                    windows, document = text.windows(number, length), int(text.chosen[number])
+                    every = (
+                        rows_of(metric, window, mask, settings.evaluation, document, i)
+                        for i, window in enumerate(windows)
                     )
+                    return [[row for found in every for row in found]]
+
+                progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
+                found = np.zeros(len(text.tokens))
+                order = sorted(range(len(found)), key=lambda i: len(text.tokens[i]))
+                with contextlib.closing(progress.bar):
+                    for numbers, sums in model.groups(order, of_document):
+                        found[numbers] = [-part.sum() for (part,) in sums]
+                        progress(sum(int(text.scored[number].sum()) for number in numbers))
                 found_nats[language].setdefault(variant, {})[metric] = found
                 score = scores[language].setdefault(variant, {})[metric] = text.score(found)
                 log.info("%s %s %s: %.3f bits per byte", variant, metric, language, score["value"])
     return scores, found_nats
+
+
+def metrics_of(folder: Path) -> list[str]:
+    """Return the metrics of a model from elsewhere: those of its class."""
+    methods = methods_of(folder)
+    return ["diffusion"] if "bound" in methods else [name for name in methods if name != "fused"]
+
+
+def is_ours(folder: Path) -> bool:
+    """Return whether the stage `export` wrote a folder, and not the stage `base_model`."""
+    return manifest.read(folder)["stage"] == ExportStage.stage
+
+
+def export_of(folder: Path) -> schema.Export:
+    """Return which variants a folder has; a model from elsewhere has one."""
+    if is_ours(folder):
+        return ExportStage.from_content(manifest.read(folder)["settings"], folder).export
+    return schema.Export.model_validate({"variants": ["main"], "default_variant": "main", "include_raw": False})
 
 
 def check_length(folder: Path, length: int) -> None:
@@ -160,10 +171,10 @@ def check_length(folder: Path, length: int) -> None:
         )
 
 
-def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bool) -> dict[str, float]:
+def tokenizer_figures(tokenizer: Tokenizer, language: str, text: ValidationText, lossy: bool) -> dict[str, float]:
     """Measure the tokenizer on the whole validation text.
 
-    A UserError says that decoding does not give the text back (see `Text.bytes`), and the tokenizer may not be `lossy`.
+    A UserError says that decoding does not give the text back, and the tokenizer may not be `lossy`.
     """
     figures = measure(tokenizer, (batch for batch, _ in text.documents.batches()))
     if figures["round_trip_rate"] < 1 and not lossy:
@@ -171,21 +182,27 @@ def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bo
             f"{language}: decoding does not give every validation document back (rate"
             f" {figures['round_trip_rate']:.4f}), so bits per byte mean nothing; use a lossless tokenizer.source"
         )
-    return figures | {"vocabulary_used": text.vocabulary_used}
+    return figures | ({} if text.vocabulary_used is None else {"vocabulary_used": text.vocabulary_used})
 
 
-def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[str, Any]:
+def unigram_of(texts: dict[str, ValidationText]) -> dict[str, Score]:
+    """Return the scores of the unigram baseline, {language: score}; none for a model from elsewhere."""
+    return {code: text.score(text.unigram) for code, text in texts.items() if text.unigram is not None}
+
+
+def overall(scores: Scores, texts: dict[str, ValidationText], metrics: list[str]) -> dict[str, Any]:
     """Return the entries of evaluation.json for all languages together."""
     whole = [text.whole_bytes for text in texts.values()]
+    unigram = unigram_of(texts)
     return {
-        "metrics": described([*metrics, "unigram"]),
+        "metrics": described([*metrics, *(["unigram"] if unigram else [])]),
         "variants": {
             variant: {
                 metric: pooled([scores[language][variant][metric] for language in texts], whole) for metric in metrics
             }
             for variant in next(iter(scores.values()))
         },
-        "unigram": pooled([text.score(text.unigram) for text in texts.values()], whole),
+        **({"unigram": pooled([*unigram.values()], whole)} if unigram else {}),
         "documents": dict(sum((Counter(text.size) for text in texts.values()), Counter())),
     }
 
@@ -209,7 +226,7 @@ def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
     training = training_codes(settings.folders("shards"), corpora, about["codes"])
     text = LabelledText(dict(zip(settings.languages, corpora, strict=True)), settings.labels, about["codes"])
     methods = ["blocks", "linear"] if about["decoder_layers"] else ["linear"]
-    exported = ExportStage.from_content(manifest.read(folder)["settings"], folder).export
+    exported = export_of(folder)
     predicted: Predicted = {}
     cut = 0
     for variant in exported.variants:
@@ -235,7 +252,8 @@ def run(job: Job[EvaluateStage]) -> None:
     disable_progress_bar()
     torch.set_num_threads(job.threads)
     export = settings.folder("export")
-    variant = ExportStage.from_content(manifest.verify(export)["settings"], export).export.default_variant
+    manifest.verify(export)
+    variant = export_of(export).default_variant
     files = ["evaluation.json"]
     if settings.labelled:
         evaluation = evaluate_labels(settings)
@@ -257,23 +275,29 @@ def evaluate_text(settings: EvaluateStage) -> tuple[dict[str, Any], pa.Table]:
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
     check_length(export, settings.evaluation.sequence_length)
     log.info("reading the validation text of %s", " ".join(settings.languages))
+    sample, lossy = settings.evaluation.documents, settings.lossy
     texts = {
-        language: Text(corpus, shards, tokenizer, digest, vocabulary, settings.evaluation.documents, settings.lossy)
-        for language, corpus, shards in zip(settings.languages, corpora, shards_folders, strict=True)
+        language: ValidationText(corpus, tokenizer, vocabulary, sample, lossy)
+        for language, corpus in zip(settings.languages, corpora, strict=True)
     }
+    for text, corpus, shards in zip(texts.values(), corpora, shards_folders, strict=bool(shards_folders)):
+        text.learn(shards, corpus, digest)
     for language, text in texts.items():
         if text.changed:
             log.warning(
                 "%s: the tokenizer changes %d of %d scored documents: bits per byte are about the changed text",
                 *(language, text.changed, text.size["scored"]),
             )
-    scores, nats = evaluate_model(export, texts, vocabulary, settings)
+    metrics = settings.scores or metrics_of(export)
+    scores, nats = evaluate_model(export, texts, vocabulary.mask, settings, metrics)
+    unigram = unigram_of(texts)
     log.info("measuring the tokenizer")
-    evaluation = overall(scores, texts, settings.scores) | {
+    evaluation = overall(scores, texts, metrics) | {
         "vocab_size": vocabulary.entries,
         "sequence_length": settings.evaluation.sequence_length,
         "languages": {
-            language: {"variants": scores[language], "unigram": text.score(text.unigram), "documents": text.size}
+            language: {"variants": scores[language], "documents": text.size}
+            | ({"unigram": unigram[language]} if unigram else {})
             for language, text in texts.items()
         },
         "tokenizer": {

@@ -32,6 +32,7 @@ from babelmill.stages import (
     NamedStage,
     RunSettings,
     Stage,
+    deliverable,
     in_one_line,
     key_of,
     run_settings_of,
@@ -89,8 +90,11 @@ class Result:
 
     @property
     def training(self) -> "Result | None":
-        """Return the training that the result follows from: itself, or one that it is made from."""
-        if self.stage.stage == "train":
+        """Return the training that the result follows from: itself, or one that it is made from.
+
+        In its place, a model that is not trained here has the result of `base_model`.
+        """
+        if self.stage.stage == "train" or self.asked.get("unchanged"):
             return self
         of = [
             each for role in ("train", "export", "converted") for each in self.asked.get("made_from", {}).get(role, [])
@@ -179,8 +183,12 @@ class Graph:
             return self.find(stage.stage, path.stem if path.suffix == ".json" else path.name)
         return self._paths[path]
 
-    def of_model(self, model: str, stage: str = "convert") -> list[Result]:
-        """Return the results that a model needs up to a stage, in the order of the stages, each after its upstream."""
+    def final(self, model: str) -> Result:
+        """Return the result that a model is made for: `converted/eng`, or `baselines/gpt2.json`."""
+        return self.result(deliverable(self.configuration, model).stage, model)
+
+    def of_model(self, model: str) -> list[Result]:
+        """Return the results that a model needs, in the order of the stages, each after its upstream."""
         self.configuration.model(model)  # it raises an error for an unknown one
         inputs.check(self.configuration, model)
         found: dict[Path, Result] = {}
@@ -193,7 +201,7 @@ class Graph:
             if model not in result.models:
                 result.models.append(model)
 
-        add(self.result(stage, model))
+        add(self.final(model))
         self._refuse_other_snapshots(model, found.values())
         order = list(STAGES)
         return sorted(found.values(), key=lambda each: order.index(each.stage.stage))
@@ -211,7 +219,7 @@ class Graph:
     def write(self, result: Result) -> None:
         """Write the settings file of a result and, of a training, its run settings, if they differ."""
         self.write_file(result.settings_file, result.asked, result.path)
-        if result.stage.stage == "train":
+        if result.training is result:
             self.write_file(run_file(result), self.run_settings(result.owner).written(), result.path)
 
     def write_file(self, path: Path, content: dict[str, Any], result: Path) -> None:

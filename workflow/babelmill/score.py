@@ -2,19 +2,20 @@
 
     python -m babelmill.score results/settings/score/blimp_eng-671c1226c2.json --threads 2
 
-This writes `pairs.parquet` for minimal pairs, or `items.parquet` for other kinds of suites (one row per item, with the
-scores of its sentences by each method), `scores.json` (the share of items that are right, with intervals) and
-`manifest.json`. `suites/kinds.py` says what a kind of suite scores, and `suites/sentences.py` has the methods; `fused`
-is the sum of the causal and the masked score. Items that are too long for the model are counted and left out. It is an
-error if none of a language's items can be scored, or if a score is not a number. With `--corpora`, the stage then looks
-for the items in the model's training text, and writes `overlap.json` (`suites/overlap.py`).
+This writes `items.parquet` (one row per item, with the scores of its sentences by each method), `scores.json` (the
+share of items that are right, with intervals) and `manifest.json`. `suites/kinds.py` says what a kind of suite scores,
+and `evaluation/rows.py` has the methods; `fused` is the sum of the causal and the masked score. Items that are too
+long for the model are counted and left out. It is an error if none of a language's items can be scored, or if a score
+is not a number. The stage then looks for the items in the model's training text, and writes `overlap.json`
+(`suites/overlap.py`).
 
 Scores are saved in `--partial` as they are computed. So if an attempt is killed, the next one does not repeat its work,
-also if settings have changed that the scores do not depend on (`suites/partial.py`).
+also if settings have changed that the scores do not depend on (`likelihood.Kept`).
 """
 
 import gc
 import logging
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,12 @@ from babelmill.core.files import UserError, atomic_write, sha256, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.evaluation.overlaps import OVERLAP, in_training_text
 from babelmill.evaluation.suite_scores import headline, headline_method, in_words
+from babelmill.release.elsewhere.given_model import methods_of
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.run_lock import locked
 from babelmill.stages import ScoreStage
 from babelmill.suites.kinds import KINDS, Kind
 from babelmill.suites.overlap import overlap
-from babelmill.suites.partial import delete
 from babelmill.suites.scoring_model import ScoringModel, loaded_files
 from babelmill.tokens.tokenizer_file import use_threads
 
@@ -153,7 +154,7 @@ def score(
             for code in settings.covered:
                 log.info("%s, %s: %s", settings.suite, code, in_training_text(about, code))
         manifest.write(out, settings, files, upstream, (figures or {}) | {"summary": summary})
-        delete(partial)
+    shutil.rmtree(partial, ignore_errors=True)
 
 
 def made_of(folder: Path, settings: ScoreStage) -> dict[str, Any]:
@@ -168,13 +169,15 @@ def run(job: Job[ScoreStage]) -> None:
     """Score a model on a suite."""
     settings = job.settings
     export, suites = settings.folder("export"), settings.folders("suites")
-    corpora = dict(zip(settings.languages, settings.folders("corpora"), strict=True))
+    corpora = dict(zip(settings.languages, settings.folders("corpora"), strict=False))  # of a baseline, none is here
+    if not settings.methods:
+        settings = settings.model_copy(update={"methods": methods_of(export)})
     gpu_claims.claim(job.gpus)
     use_threads(job.threads)
     disable_progress_bar()
     torch.set_num_threads(job.threads)
     manifest.verify(export)
-    model = ScoringModel(export, made_of(export, settings))
+    model = ScoringModel(export, made_of(export, settings), extra=True)
     upstream = [export, *suites, *corpora.values()]
     score(model, suites, settings, job.unfinished, job.out, upstream, corpora=corpora, threads=job.threads)
 

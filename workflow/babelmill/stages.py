@@ -236,12 +236,13 @@ class SuiteStage(Stage):
 
     stage = "suite"
     of = "language"
+    version = 2
     several = True
 
     suite: str = ""
     kind: str = "pairs"  # its kind, see `entries.Suite`
-    columns: dict[str, str] = {}  # the keys of `entries.Suite` that define how its files are read
-    # The keys of `entries.Suite` that say what an item of this kind is; without those of `columns`.
+    form: dict[str, str] = {}  # the keys of `entries.Suite` that define how its files are read
+    # The keys of `entries.Suite` that say what an item is; of pairs, `options` stands for `good` and `bad`.
     items: dict[str, Any] = {}
     files: list[str] = []  # globs in the dataset on the Hub
     source: dict[str, Any] | None = None  # the dataset
@@ -294,6 +295,7 @@ class BaseModelStage(Stage):
     # The Auto class of transformers that its weights must fit; None for our architectures.
     auto_class: str | None = None
     architecture: str = "gpt_bert"  # which of our architectures it is, if it has no `auto_class`
+    unchanged: bool = False  # whether its files stay as they are, since it is not trained but measured
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
@@ -483,10 +485,11 @@ class EvaluateStage(Stage):
     """Measure the exported model on the validation text."""
 
     stage = "evaluate"
+    version = 2
 
     evaluation: schema.Evaluation
     labels: schema.Labels = NO_LABELS
-    scores: list[str]  # the metrics for the model's objective
+    scores: list[str]  # the metrics for the model's objective; [] for those of its class
     lossy: bool = False  # whether its tokenizer may lose text, since it is the tokenizer of `model.source`
     # labelled, code_list: see `ShardsStage`.
     labelled: bool = False
@@ -496,9 +499,9 @@ class EvaluateStage(Stage):
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         languages = configuration.languages_of(name)
         return {
-            "export": [("export", name, "")],
+            "export": exported(configuration, name),
             "corpora": all_of("corpus", languages),
-            "shards": [("shards", name, code) for code in languages],
+            "shards": [("shards", name, code) for code in languages if configuration.is_trained(name)],
         }
 
     @classmethod
@@ -509,8 +512,9 @@ class EvaluateStage(Stage):
         if resolved.learns_labels:  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
             evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
-        fields = {"evaluation": evaluation, "scores": list(OBJECTIVES[resolved.train.objective].scores)}
-        fields |= given(lossy=resolved.has_tokenizer_of_source)
+        scores = list(OBJECTIVES[resolved.train.objective].scores) if resolved.trained else []
+        fields = {"evaluation": evaluation, "scores": scores}
+        fields |= given(lossy=not resolved.trained or resolved.has_tokenizer_of_source)
         return fields | inputs.how_codes_are_read(resolved)
 
 
@@ -519,6 +523,7 @@ class ScoreStage(Stage):
 
     stage = "score"
     several = True
+    version = 2
 
     suite: str = ""
     covered: list[str] = []  # the model's languages for which the suite has pairs
@@ -529,7 +534,7 @@ class ScoreStage(Stage):
     ties: Literal["half", "first", "wrong"] = "half"
     unknown: Literal["scored", "wrong"] = "scored"
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
-    methods: list[str]  # how sentences are scored
+    methods: list[str]  # how sentences are scored; [] for what the class of the model can do
     # pairs, masked_pairs, snapshots: as the section `evaluation` says.
     pairs: int | Literal["all"] = "all"
     masked_pairs: int | Literal["all"] = "all"
@@ -547,11 +552,11 @@ class ScoreStage(Stage):
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        """Return the export, the items, and the training text, in which the items are looked for."""
+        """Return the export, the items, and the training text, in which the items are looked for, if it is here."""
         return {
-            "export": [("export", name, "")],
+            "export": exported(configuration, name),
             "suites": all_of("suite", configuration.model(name).scored[part], part),
-            "corpora": all_of("corpus", configuration.languages_of(name)),
+            "corpora": all_of("corpus", configuration.languages_of(name) if configuration.is_trained(name) else ()),
         }
 
     @classmethod
@@ -560,10 +565,12 @@ class ScoreStage(Stage):
         resolved = configuration.model(name)
         evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
         suite = configuration.suite(part)
-        how: dict[str, Any] = given(snapshots=evaluation.snapshots or part in evaluation.snapshot_suites)
+        methods = methods if resolved.trained else ()
+        snapshots = resolved.trained and (evaluation.snapshots or part in evaluation.snapshot_suites)
+        how: dict[str, Any] = given(snapshots=snapshots)
         if evaluation.pairs != "all":
             how["pairs"] = evaluation.pairs
-        if "masked" in methods:
+        if "masked" in methods or not methods:
             how["masked_pairs"] = evaluation.masked_pairs
         covered = resolved.scored[part]
         fields = {"suite": part, "covered": covered, "headline": suite.headline, "methods": list(methods)}
@@ -599,7 +606,10 @@ class TuneStage(Stage):
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         task = part.rpartition(".")[0]
-        return {"export": [("export", name, "")], "tasks": all_of("task", configuration.model(name).tuned[task], task)}
+        return {
+            "export": exported(configuration, name),
+            "tasks": all_of("task", configuration.model(name).tuned[task], task),
+        }
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
@@ -630,8 +640,10 @@ class ConvertStage(NamedStage):
 
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
-        """Refuse a model of a challenge that would read more words than this allows, before it is trained."""
+        """Refuse a model of another project, and one of a challenge that would read more words than this allows."""
         resolved = configuration.model(model)
+        if not resolved.trained:
+            raise UserError(f"model {model} is not trained here (train: none): the target is baselines/{model}.json")
         if rules := submissions.rules_of_model(resolved):
             submissions.refuse_more_words(resolved, rules)
 
@@ -661,6 +673,30 @@ class ConvertStage(NamedStage):
         table = {code: {"name": row.name, "tag": row.tag, "script": row.script} for code, row in rows.items()}
         of_here = resolved.continued and resolved.continued.name
         return {"card": resolved.card, "language_table": table} | given(suites=about, tasks=tuned, source=of_here)
+
+
+class BaselineStage(NamedStage):
+    """List what was measured of a model of another project: it is not converted."""
+
+    stage = "baseline"
+    named = "baselines/{model}.json"
+
+    @classmethod
+    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+        if configuration.is_trained(model):
+            raise UserError(f"model {model} is trained here: the target is converted/{model}")
+
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        return {
+            "evaluation": [("evaluate", name, "")],
+            "scores": [("score", name, suite) for suite in ScoreStage.parts(configuration, name)],
+            "tuned": [("tune", name, tuned) for tuned in TuneStage.parts(configuration, name)],
+        }
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        return {}
 
 
 class PredictStage(NamedStage):
@@ -719,12 +755,8 @@ class SubmissionStage(NamedStage):
     stage = "submission"
     named = "submissions/{model}.json"
 
-    challenge: str  # the title of the challenge
-    track: str  # the challenge's name of the track
     backend: str  # the challenge's name of the scores that are submitted: causal or mlm
-    rules: dict[str, Any]  # the rules of the challenge (`submissions.Rules`)
-    order: dict[str, list[str]]  # the order of their `tasks` and `numbers`, which a settings file does not keep
-    checkpoints: list[str]  # the names of the checkpoints that the challenge asks for
+    rules: str  # the rules of the challenge (`submissions.Rules`) as JSON, whose order the file of a challenge has
     codes: dict[str, str]  # {task: the language of the model that its scores are of}; other tasks have no scores
     tuned: dict[str, dict[str, str]] = {}  # {task: {subtask: the job that fine-tunes for it, such as "rte.42"}}
     own: list[str] = []  # suites and tasks of the challenge that the user's settings define themselves
@@ -735,7 +767,8 @@ class SubmissionStage(NamedStage):
     @classmethod
     def parts(cls, configuration: Configuration, model: str) -> list[str]:
         """Return one part for a model that has scores for its challenge."""
-        return [""] if submissions.backend_of(configuration.model(model)) else []
+        resolved = configuration.model(model)
+        return [""] if resolved.trained and submissions.backend_of(resolved) else []
 
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
@@ -767,6 +800,11 @@ class PublishStage(NamedStage):
     repository: str
 
     @classmethod
+    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+        """Refuse a model of another project."""
+        ConvertStage.refuse(configuration, model, part)
+
+    @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         """Return the converted model, and the submission of a model of a challenge."""
         submitted = SubmissionStage.parts(configuration, name)
@@ -792,6 +830,16 @@ def source_of(resolved: ResolvedModel, stage: str) -> list[tuple[str, str, str]]
 def corpora_of(configuration: Configuration, resolved: ResolvedModel) -> dict[str, schema.Corpus]:
     """Return the section `corpus` of each language of a model."""
     return {code: configuration.corpus(code).corpus for code in resolved.languages}
+
+
+def exported(configuration: Configuration, model: str) -> list[tuple[str, str, str]]:
+    """Return the job that makes the folder which is measured: `base_model` for a model of another project."""
+    return [("export" if configuration.is_trained(model) else "base_model", model, "")]
+
+
+def deliverable(configuration: Configuration, model: str) -> type[Stage]:
+    """Return the stage whose result a model is made for."""
+    return ConvertStage if configuration.is_trained(model) else BaselineStage
 
 
 def called(resolved: ResolvedModel) -> str | None:

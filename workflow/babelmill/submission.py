@@ -26,97 +26,79 @@ from babelmill.evaluation.overlaps import lines_of_suite
 from babelmill.reporting.published import beside
 from babelmill.stages import SubmissionStage
 from babelmill.suites.challenge import checks, files, leaderboard
-from babelmill.suites.challenge.scored import Scored
-from babelmill.suites.challenge.tuned import Tuned
+from babelmill.suites.challenge.results import Results, Scored, Tuned
 
 log = logging.getLogger("babelmill.submission")
 
 
-def rules_of(settings: SubmissionStage) -> Rules:
-    """Return the rules in a settings file, in their order."""
-    parts = {key: {name: settings.rules[key][name] for name in order} for key, order in settings.order.items()}
-    return Rules.model_validate(settings.rules | parts)
+def results_of(settings: SubmissionStage, scores: list[Path], tuned: list[Path], converted: Path) -> Results:
+    """Return what a model has for its challenge, from the folders of its scores, before and after fine-tuning."""
+    rules = Rules.model_validate_json(settings.rules)
+    folders = {manifest.read(folder)["settings"]["suite"]: folder for folder in scores}
+    jobs = {"{task}.{seed}".format_map(manifest.read(folder)["settings"]): folder for folder in tuned}
+    scored, fast = dict[str, Scored](), dict[str, Scored]()
+    for name, code in settings.codes.items():
+        task, how = rules.tasks[name], (rules.tasks[name], code, METHODS[settings.backend])
+        if task.suite:
+            scored[name] = Scored(folders[task.suite], *how)
+        if task.fast and name not in settings.missing_at_checkpoints:
+            fast[name] = Scored(folders[task.fast], *how)
+    of_tuned = {
+        name: Tuned({task: jobs[job] for task, job in parts.items()}, settings.codes[name])
+        for name, parts in settings.tuned.items()
+    }
+    return Results(rules, scored, fast, of_tuned, frozenset(names(converted)))
 
 
-class Submission:
-    """A model's submission to a challenge, from the folders of its scores, before and after fine-tuning."""
+def write(settings: SubmissionStage, of: Results, folder: Path) -> tuple[list[str], dict[str, dict[str, np.ndarray]]]:
+    """Write the files that the challenge takes into a folder.
 
-    def __init__(self, settings: SubmissionStage, scores: list[Path], tuned: list[Path], converted: Path):
-        self.settings, self.rules = settings, rules_of(settings)
-        self._folders = {manifest.read(folder)["settings"]["suite"]: folder for folder in scores}
-        method = METHODS[settings.backend]
-        tasks = {name: self.rules.tasks[name] for name in self.rules.tasks if name in settings.codes}
-        self.scored = {
-            name: Scored(self._folders[task.suite], task, settings.codes[name], method)
-            for name, task in tasks.items()
-            if task.suite
-        }
-        self.fast = {
-            name: Scored(self._folders[task.fast], task, settings.codes[name], method)
-            for name, task in tasks.items()
-            if task.fast and name not in settings.missing_at_checkpoints
-        }
-        about = {folder: manifest.read(folder)["settings"] for folder in tuned}
-        of_parts = {f"{each['task']}.{each['seed']}": folder for folder, each in about.items()}
-        self.tuned = {
-            name: Tuned({task: of_parts[part] for task, part in parts.items()}, settings.codes[name])
-            for name, parts in settings.tuned.items()
-        }
-        self.there = [name for name in names(converted) if name in settings.checkpoints]
-        self.right: dict[str, dict[str, np.ndarray]] = {}
+    Return what the challenge would refuse in them, and {task: {subtask: which predictions are right}} for the numbers.
+    """
+    if of.rules.form == "multilingual":
+        scores, predictions = files.multilingual(of)
+        files.write(folder / f"{settings.name}_submission.json", scores, indent=2)
+        files.write(folder / f"{settings.name}_predictions.json", predictions, indent=2)
+        there_are = any(predictions[part] for part in ("zeroshot", "finetune", "hidden"))
+        return [] if there_are else ["no predictions: the model is scored on no suite or task of the challenge"], {}
+    content, right = files.strict(of, settings.name)
+    files.write(folder / f"all_full_preds_and_fast_scores_{settings.backend}.json", content)
+    at_checkpoints = (checks.wrong_at_checkpoints(of, name) for name in of.fast)
+    return [*checks.wrong_in_strict(content, of.rules), *itertools.chain.from_iterable(at_checkpoints)], right
 
-    def write(self, folder: Path) -> list[str]:
-        """Write the files that the challenge takes into a folder; return what the challenge would refuse in them."""
-        checkpoints, there, name = self.settings.checkpoints, set(self.there), self.settings.name
-        if self.rules.form == "multilingual":
-            scores, predictions = files.multilingual(self.rules, self.scored, self.fast, checkpoints, there, self.tuned)
-            files.write_indented(folder / f"{name}_submission.json", scores)
-            files.write_indented(folder / f"{name}_predictions.json", predictions)
-            return checks.wrong_in_multilingual(scores, predictions, checkpoints)
-        content, self.right = files.strict(self.rules, self.scored, self.fast, checkpoints, there, name, self.tuned)
-        files.write_compact(folder / f"all_full_preds_and_fast_scores_{self.settings.backend}.json", content)
-        return checks.wrong_in_strict(content, self.rules, checkpoints) + [
-            line
-            for task, scored in self.fast.items()
-            for checkpoint, entry in scored.at_checkpoints().items()
-            if checkpoint in checkpoints
-            for line in checks.wrong_sizes_of_scores(task, scored.task, checkpoint, entry)
-        ]
 
-    def figures(self) -> dict[str, Any]:
-        """Return the numbers of the leaderboard, and what is missing of the submission."""
-        missing, counted = dict(self.settings.missing), dict(self.scored)
-        for name, scored in self.scored.items():
-            if scored.task.kind == "acquisition" and files.lacking_checkpoints(scored, self.settings.checkpoints):
-                missing[name] = "the challenge takes it only with all checkpoints"
-                del counted[name]
-        found = leaderboard.numbers(self.rules, counted, self.right, missing, self.tuned)
-        absent = [name for name in self.settings.checkpoints if name not in self.there]
-        return {
-            "challenge": self.settings.challenge,
-            "track": self.settings.track,
-            "backend": self.settings.backend,
-            "state": self.rules.state,
-            "leaderboard": leaderboard.overall(self.rules, found).as_json(),
-            "numbers": {name: score.as_json() for name, score in found.items()},
-            "titles": {name: each.title for name, each in self.rules.numbers.items()},
-            "order": [*self.rules.numbers],
-            "checkpoints": {"there": self.there, "missing": absent, "without": self.settings.missing_at_checkpoints},
-            "published": beside(self.rules),
-        }
+def figures_of(settings: SubmissionStage, of: Results, right: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
+    """Return the numbers of the leaderboard, and what is missing of the submission."""
+    missing = dict(settings.missing)
+    for name, scored in of.scored.items():
+        if scored.task.kind == "acquisition" and files.lacking_checkpoints(scored, of.checkpoints):
+            missing[name] = "the challenge takes it only with all checkpoints"
+    found = leaderboard.numbers(of, right, missing)
+    return {
+        "challenge": of.rules.title,
+        "track": of.rules.track,
+        "backend": settings.backend,
+        "state": of.rules.state,
+        "leaderboard": leaderboard.overall(of.rules, found).as_json(),
+        "numbers": {name: {"title": each.title} | found[name].as_json() for name, each in of.rules.numbers.items()},
+        "checkpoints": {
+            "there": [name for name in of.checkpoints if name in of.there],
+            "missing": [name for name in of.checkpoints if name not in of.there],
+            "without": settings.missing_at_checkpoints,
+        },
+        "published": beside(of.rules),
+    }
 
 
 def in_words(figures: dict[str, Any]) -> list[str]:
     """Return the numbers of a submission as lines of a table, and what is missing."""
     rows = [("", "score", "95 % interval")]
-    for name in [*figures["order"], ""]:
-        score = figures["numbers"][name] if name else figures["leaderboard"]
-        title = figures["titles"][name] if name else "mean of all"
+    for score in (*figures["numbers"].values(), {"title": "mean of all"} | figures["leaderboard"]):
         if score["missing"] and score["score"] == 0:
-            rows.append((title, "0", "missing"))
+            rows.append((score["title"], "0", "missing"))
         else:
             low, high = score["interval"]
-            rows.append((title, f"{score['score']:.2f}", f"{low:.2f} to {high:.2f}"))
+            rows.append((score["title"], f"{score['score']:.2f}", f"{low:.2f} to {high:.2f}"))
     lines = aligned(rows, (False, True, False))
     lines += [f"missing, so it counts 0: {reason}" for reason in figures["leaderboard"]["missing"]]
     checkpoints = figures["checkpoints"]
@@ -134,15 +116,22 @@ def run(job: Job[SubmissionStage]) -> None:
     scores, tuned = settings.folders("scores"), settings.folders("tuned")
     manifest.verify(converted)
     manifest.verify_upstream(converted, *scores, *tuned, train)
-    submission = Submission(settings, scores, tuned, converted)
+    of = results_of(settings, scores, tuned, converted)
     with atomic_folder(out.with_suffix("")) as folder:
-        refused = checks.wrong_in_card(converted) + submission.write(folder)
+        refused, right = write(settings, of, folder)
+        refused = [*checks.wrong_in_card(converted), *refused]
         if refused:
-            shown = [*map(escape.line, refused[:3])]
             more = [f"and {len(refused) - 3:,} more"] if len(refused) > 3 else []
-            raise UserError(f"the challenge would refuse this submission: {'; '.join(shown + more)}")
-        written = [path.name for path in folder.iterdir()]
-    figures = submission.figures() | {"read": words_of(train, converted, submission.there)}
+            raise UserError(
+                f"the challenge would refuse this submission: {'; '.join([*map(escape.line, refused[:3]), *more])}"
+            )
+        written = sorted(path.name for path in folder.iterdir())
+    figures = figures_of(settings, of, right)
+    read, there = manifest.read(train)["figures"], figures["checkpoints"]["there"]
+    figures["read"] = {
+        "model": {unit: read[unit] for unit in ("words", "tokens") if unit in read},
+        "checkpoints": {name: about(converted / FOLDER / name) for name in there},
+    }
     for line in in_words(figures):
         log.info("%s", line)
     for line in itertools.chain.from_iterable(map(lines_of_suite, scores)):
@@ -153,19 +142,9 @@ def run(job: Job[SubmissionStage]) -> None:
             " scores on these; give yours other names",
             escape.some(settings.own),
         )
-    paths = [Path(out.stem, name) for name in sorted(written)]
     upstream = [converted, train, *scores, *tuned]
     figures["summary"] = f"{figures['leaderboard']['score']:.2f} on the leaderboard: {out.as_posix()}"
-    manifest.write(out.parent, settings, paths, upstream, figures, name=out.name)
-
-
-def words_of(model: Path, converted: Path, checkpoints: list[str]) -> dict[str, Any]:
-    """Return how much text the model has read, and each checkpoint, as far as it is known."""
-    figures = manifest.read(model)["figures"]
-    return {
-        "model": {unit: figures[unit] for unit in ("words", "tokens") if unit in figures},
-        "checkpoints": {name: about(converted / FOLDER / name) for name in checkpoints},
-    }
+    manifest.write(out.parent, settings, [Path(out.stem, name) for name in written], upstream, figures, name=out.name)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
     python -m babelmill.suite results/settings/suite/blimp_eng-a466db5282.json --threads 2
 
 The stage reads the user's own files, or fetches the files of the language from a dataset on the Hugging Face Hub, at
-one commit (see `download`). It writes `pairs.parquet` for minimal pairs, `items.parquet` for other kinds (the columns
-are those of `suites/readers.py`), and `manifest.json`, whose figures count items that may be wrong. No data of a suite
-ships with the project or with a model.
+one commit (see `download`). It writes `items.parquet` (its columns: `suites/items.py`) and
+`manifest.json`, whose figures count items that may be wrong. No data of a suite ships with the project or with a model.
 
 This stage needs a network, which compute nodes often lack.
 """
@@ -27,7 +26,7 @@ from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import SUITE
 from babelmill.stages import SuiteStage
-from babelmill.suites.readers import READERS
+from babelmill.suites.items import ITEMS, NOUNS, figures, read_items
 
 log = logging.getLogger("babelmill.suite")
 
@@ -55,26 +54,17 @@ def run(job: Job[SuiteStage]) -> None:
         paths = [Path(path) for path in named]
         hashed = local_sources.hashes(named)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
-    reader = READERS[settings.kind]
-    table = reader.read(settings, paths)
-    found = reader.figures(table) | {"hub": origin or None, "sources": listing}
+    table = read_items(settings, paths)
+    found = figures(settings.kind, table) | {"hub": origin or None, "sources": listing}
+    items = plural(len(table), NOUNS[settings.kind])
     for key in ("identical", "duplicates"):
         if found.get(key):
-            log.warning(
-                "%s, %s: %d of %d %s are %s",
-                settings.suite,
-                settings.languages[0],
-                found[key],
-                len(table),
-                reader.items,
-                key,
-            )
+            log.warning("%s, %s: %d of %s are %s", settings.suite, settings.languages[0], found[key], items, key)
     out.mkdir(parents=True, exist_ok=True)
-    with atomic_write(out / reader.table) as file:
+    with atomic_write(out / ITEMS) as file:
         pq.write_table(table, file, compression="zstd")
-    items, paradigms = reader.items.removesuffix("s"), plural(found["paradigms"], "paradigm")
-    found["summary"] = f"{plural(len(table), items)} of {paradigms}"
-    manifest.write(out, settings, [reader.table], figures=found)
+    found["summary"] = f"{items} of {plural(found['paradigms'], 'paradigm')}"
+    manifest.write(out, settings, [ITEMS], figures=found)
     log.info("%s, %s: %s", settings.suite, settings.languages[0], found["summary"])
 
 

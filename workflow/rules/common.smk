@@ -94,7 +94,7 @@ from babelmill.experiments import asked as experiments
 from babelmill.graph import Graph, run_file
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
-from babelmill.stages import SETTINGS, STAGES
+from babelmill.stages import SETTINGS, STAGES, deliverable
 
 # Snakemake's own log file names the folder of the workflow, whatever the locale.
 accept_all_letters(*(getattr(handler, "stream", None) for handler in logger.handlers))
@@ -262,6 +262,16 @@ def named_inputs(stage):
     return of
 
 
+def deliverables(models):
+    """Return an input function: what models are made for."""
+
+    @one_line
+    def of(wildcards):
+        return [deliverable(CONFIG, model).named.format(model=model) for model in models]
+
+    return of
+
+
 @one_line
 def meant(wildcards):
     """End with an error for a word that is not a target, and suggest the target that was meant."""
@@ -269,7 +279,8 @@ def meant(wildcards):
     if word.startswith("published/"):
         raise UserError(f"there is no target {word}; did you mean {word}.json?")
     if CONFIG.is_model(word):
-        raise UserError(f"there is no target {word}; did you mean converted/{word}?")
+        named = deliverable(CONFIG, word).named.format(model=word)
+        raise UserError(f"there is no target {word}; did you mean {named}?")
     raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
 
 
@@ -285,7 +296,7 @@ def of_models(stage, asked_of, output):
             workflow.dag.forcefiles.add(output.format(name))
         return {
             "settings": ancient(str(path)),
-            "converted": [f"converted/{model}" for model in CONFIG.models_of(name.split("+"))],
+            "models": [str(GRAPH.final(model).path) for model in CONFIG.models_of(name.split("+"))],
         }
 
     return of

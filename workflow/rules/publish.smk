@@ -30,5 +30,5 @@ for batch in [*CONFIG.batches, "all"]:
         name:
             f"publish_{batch}"
         input:
-            expand("published/{model}.json", model=CONFIG.models_of([batch])),
+            expand("published/{model}.json", model=filter(CONFIG.is_trained, CONFIG.models_of([batch]))),
         localrule: True

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from babelmill.core import manifest
 from babelmill.core.files import write_json
+from babelmill.suites.items import ITEMS
 from babelmill.suites.results import by, mean_of_groups, share
 from helpers.stages import any_settings
 
@@ -43,17 +44,16 @@ def put(folder: Path, columns: dict[str, list[Any]], entry: dict[str, Any], snap
 
     Args:
         folder: results/scores/{model}/{suite}.
-        columns: of the scored items. They are pairs if they have the column `good`.
+        columns: of the scored items.
         entry: of the method `causal` in scores.json.
         snapshots: {name: entry} of the snapshots.
     """
     folder.mkdir(parents=True)
-    name = "pairs.parquet" if "good" in columns else "items.parquet"
     size = len(next(iter(columns.values())))
-    pq.write_table(pa.table({"language": [CODE] * size} | columns), folder / name)
+    pq.write_table(pa.table({"language": [CODE] * size} | columns), folder / ITEMS)
     scores = {
         "suite": folder.name,
-        **({} if "good" in columns else {"kind": "choices"}),
+        "kind": "choices",
         "headline": {"method": "causal", "of": "pairs"},
         "languages": {CODE: {"methods": {"causal": entry}, "headline": entry["pairs"]}},
         "snapshots": [
@@ -62,7 +62,7 @@ def put(folder: Path, columns: dict[str, list[Any]], entry: dict[str, Any], snap
         ],
     }
     write_json(folder / "scores.json", scores)
-    manifest.write(folder, any_settings("score", suite=folder.name), [name, "scores.json"])
+    manifest.write(folder, any_settings("score", suite=folder.name), [ITEMS, "scores.json"])
     return folder
 
 

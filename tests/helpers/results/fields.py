@@ -16,7 +16,6 @@ NAMES = {
     "variant": "main|ema",
     "metric": "causal|masked|diffusion|unigram|exact|f1|accuracy|mcc|span_f1",
     "method": "causal|masked|fused|bound",
-    "rule": "July 2026|April 2026|true words",
     "reason": "|".join(DROPPED),
     "step": "|".join({**DROPPED, **CHANGED}),
     "sign": "|".join(CONTAINED),

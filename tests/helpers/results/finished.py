@@ -13,16 +13,16 @@ FILES = {
     "shards": ("train.safetensors", "validation.safetensors"),
     "train": ("model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"),
     "evaluate": ("evaluation.json",),
-    "score": ("scores.json", "pairs.parquet"),
-    "suite": ("pairs.parquet",),
+    "score": ("scores.json", "items.parquet"),
+    "suite": ("items.parquet",),
 }
 
 
-def finish(configuration: Configuration, *models: str, stage: str = "convert") -> None:
-    """Write the results of some models up to a stage into the present folder, where there are none, and their settings."""
+def finish(configuration: Configuration, *models: str) -> None:
+    """Write the results of some models into the present folder, where there are none, and their settings."""
     graph = Graph(configuration)
     for model in models:
-        for result in graph.of_model(model, stage):
+        for result in graph.of_model(model):
             graph.write(result)
             if result.record.is_file():
                 continue

@@ -16,13 +16,16 @@ from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
 from babelmill.evaluation.metrics import described, entry
 from babelmill.evaluation.suite_scores import headline
-from babelmill.suites.kinds import Pairs
+from babelmill.stages import ScoreStage
+from babelmill.suites.kinds import OfSentences
 from babelmill.suites.results import summary
 from babelmill.tasks import metrics
 from helpers.stages import any_settings
+from helpers.suite_files import pairs_of
 
 pytestmark = pytest.mark.usefixtures("folder")
 
+PAIRS = OfSentences("pair")
 KINDS = [kind for kind in ("one", "two", "three") for _ in range(100)]
 GOOD = [f"Good sentence {i}, " + "which is long and goes on and on and on, " * 3 for i in range(300)]
 
@@ -37,16 +40,16 @@ def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good
     share_of_pair = np.repeat(shares, 100)
     margins = np.where(random.random(300) < share_of_pair, 1, -1) * random.exponential(2, 300)
     margins[sampled or []] = np.nan
-    columns = {"language": [code] * 300, "good": good, "bad": [text.replace("Good", "Bad") for text in good]}
-    columns |= {"phenomenon": kinds, "paradigm": kinds, "causal_good": margins - 50, "causal_bad": margins * 0 - 50}
-    rows = {k: pa.array(v, from_pandas=True) if k.startswith("causal") else v for k, v in columns.items()}
-    pq.write_table(pa.table(rows), folder / "pairs.parquet")
+    rows = pairs_of(good, [text.replace("Good", "Bad") for text in good], kinds, language=[code] * 300)
+    scores = np.stack([margins - 50, margins * 0 - 50], 1)
+    rows = PAIRS.with_scores(rows, "causal", scores, ScoreStage(methods=["causal"]))
+    pq.write_table(rows, folder / "items.parquet")
     figures = {"pairs": 300, "hub": None, "sources": [{"path": "pairs.tsv", "sha256": digest}]}
-    methods = {"causal": summary(pa.table(rows), Pairs().points(pa.table(rows), "causal"), bool(sampled))}
+    methods = {"causal": summary(rows, PAIRS.points(rows, "causal"), bool(sampled))}
     languages = {code: {"pairs": figures, "methods": methods}}
     about = {"suite": "mine", "headline": {"method": "causal", "of": of}, "languages": languages}
     write_json(folder / "scores.json", about | {"masked_pairs": "all", "pairs": 50 if sampled else "all"})
-    of_model(folder, ["pairs.parquet", "scores.json"], suite="mine")
+    of_model(folder, ["items.parquet", "scores.json"], suite="mine")
 
 
 def of_model(folder, files=(), upstream=(), figures=None, languages=("eng",), **settings) -> None:
@@ -136,8 +139,8 @@ def test_two_models(capsys):
         assert score == pytest.approx(100 * headline(about, "eng")["score"], abs=0.05)
     assert 0 < whole["low"] < whole["difference"] < whole["high"]
     assert [name for name in ("one", "two", "three") if numbers_of(found, name)["sure"]] == ["one"], "where they differ"
-    points = [pq.read_table(f"results/score/{name}-mine/pairs.parquet") for name in "ab"]
-    right = [Pairs().points(each.slice(0, 100), "causal") for each in points]
+    points = [pq.read_table(f"results/score/{name}-mine/items.parquet") for name in "ab"]
+    right = [PAIRS.points(each.slice(0, 100), "causal") for each in points]
     first, second = int((right[0] > right[1]).sum()), int((right[0] < right[1]).sum())
     assert f"McNemar, {first} : {second}\n" in found
     assert numbers_of(found, "one")["p"] == pytest.approx(3 * binomtest(first, first + second).pvalue, rel=0.1), "Holm"

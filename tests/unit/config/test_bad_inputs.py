@@ -80,17 +80,20 @@ languages: {gsw: {script: Latn}} => languages.gsw.name: a language of your own h
 languages: {eng: {tag: eng_Latn}} => languages.eng.tag = 'eng_Latn': a code of ISO 639
 card: {license: Apache-2.0} => card.license = 'Apache-2.0': string should match pattern
 train: {epochs: many} => train.epochs = 'many': | number
+train: {words: 10m} => train.words = '10m': a number of words is expected, such as 10M, 500k or 100000000
 train: {epochs: true} => train.epochs = True: a number is expected
 train: {betas: [0.9]} => train.betas = [0.9]: list should have at least 2 items
 train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5: input should be less than or equal to 1
 train: {optimizer: sgd} => train.optimizer = 'sgd': input should be 'lamb'
 train: {hybrid_ratio: "3/2"} => train.hybrid_ratio = '3/2': a ratio | 0 < n < d
 train: 3 => train = 3: input should be
+corpus: {document: 0 words} => corpus.document = '0 words': file, paragraph, line or a number of words is expected
 corpus: {budget: 010 words} => corpus.budget = '010 words': megabytes are expected
 corpus: {hub: [{config: x}]} => corpus.hub.0.repository: this key is missing
 mixture: {weights: {eng: 2}} => mixture.weights = {'eng': 2}: size, uniform or a number
 publish: {repo_template: "a/../{model}"} => publish.repo_template = 'a/../{model}': owner/name is expected
 run: {checkpoints: "s3://key:secret@bucket/x"} => run.checkpoints = 's3:***@bucket/x': s3://bucket/prefix
+run: {checkpoints: "file:///a%20b"} => s3://bucket/prefix or file:///path is expected, | with spaces as they are
 run: {checkpoints: "https://h/x?token=1 2"} => run.checkpoints = 'https://h/x?***
 run.checkpoints: "s3://key:sec@ret@bucket/x" => nested keys are written as run: {checkpoints: ...}
 predict: {inputs: {1880: a.csv, "1880": b.csv}} => predict.inputs | 1880 appears 2 times

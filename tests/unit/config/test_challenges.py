@@ -1,5 +1,6 @@
 """Challenges: what a preset of one gives, and how much its models may read."""
 
+import json
 import re
 
 import pytest
@@ -31,7 +32,7 @@ def test_a_preset_gives_the_text_the_length_the_snapshots_and_the_suites(name):
     assert model.run.snapshots[-1] * 1e6 == rules.words, "the last point is the end of the longest run"
     assert 0.97 * rules.words <= model.train.words <= rules.words, "which has this point"
     assert model.scored and model.origins["train.words"] == f"config/presets/{name}.yaml"
-    assert submission_of(made, "mine")["track"] == rules.track
+    assert json.loads(submission_of(made, "mine")["rules"])["track"] == rules.track
     assert configuration(name, preset=["auto", name]).model("mine").model == model.model
 
 
@@ -93,7 +94,7 @@ def test_the_words_of_a_source_count_and_fit():
 def test_models_of_an_experiment_are_in_the_challenge_of_their_base():
     made = configuration(more={"experiments": {"words": {"base": "mine", "vary": {"train.words": ["50M", "500M"]}}}})
     small, large = (cell.name for cell in made.cells["words"])
-    assert submission_of(made, small)["track"] == "strict-small"
+    assert json.loads(submission_of(made, small)["rules"])["track"] == "strict-small"
     with pytest.raises(UserError, match="500000000"):
         submission_of(made, large)
 

@@ -476,7 +476,8 @@ def test_the_table_above_has_every_key():
 
 
 def test_every_stage_is_the_first_for_some_key():
-    assert {stage for case in KEYS for stage in case[2].split()} == STAGES.keys()
+    firsts = {stage for case in KEYS for stage in case[2].split()}
+    assert firsts == STAGES.keys() - {"baseline"}, "which lists results, and has nothing of its own"
 
 
 LLADA = {"model": {"source": "lab/LLaDA-8B", "architecture": "transformers"}, "train": {"objective": "diffusion"}}

@@ -118,6 +118,16 @@ def test_a_glob_without_files_is_an_error():
         local_sources.snapshot({"texts": "config.yaml"})
 
 
+def test_names_with_brackets_and_accents_are_found_as_they_are_written():
+    for name in ("a[1].txt", "old [x]/café.txt", "old [x]/cafe\u0301s.txt"):
+        Path("texts", name).parent.mkdir(exist_ok=True)
+        Path("texts", name).write_text(name)
+    assert expand_glob("texts/a[1].txt") == ["texts/a[1].txt"]
+    assert expand_glob("texts/[ab].txt") == ["texts/a.txt", "texts/b.txt"]
+    both = ["texts/old [x]/cafe\u0301s.txt", "texts/old [x]/café.txt"]
+    assert expand_glob("texts/old [x]/café*") == expand_glob("texts/old [x]/cafe\u0301*") == both
+
+
 def test_text_that_may_not_be_read_is_not_left_out(folder):
     Path("texts/locked").mkdir()
     Path("texts/one.txt").write_text("one")

@@ -6,8 +6,7 @@ from test_corpus import DOCUMENTS, build, texts, write_jsonl
 
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
-from babelmill.corpus.budget import Budget
-from babelmill.corpus.choosing import within
+from babelmill.corpus.choosing import Budget, within
 from helpers.stages import run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")

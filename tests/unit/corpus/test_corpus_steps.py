@@ -10,7 +10,7 @@ import pytest
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus import cleaners
-from babelmill.corpus.examples import MOST, Examples, first_difference
+from babelmill.corpus.tally import MOST, Examples
 from helpers.stages import run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -133,8 +133,3 @@ def test_a_category_that_does_not_exist_is_named(caplog):
     assert "no document is in -paddings; the text has subtitles" in caplog.text
     with pytest.raises(UserError, match="no document is in -paddings\\*, books; the text has subtitles"):
         build(files=["a.jsonl"], categories=["books", "-paddings*"])
-
-
-def test_the_first_difference_is_found():
-    pairs = [("", "a"), ("xbc", "abc"), ("abcde", "abxde"), ("abcdefg", "abcdefx"), ("abcd", "ab"), ("abc", "abc")]
-    assert [first_difference(*pair) for pair in pairs] == [0, 0, 2, 6, 2, 3]

@@ -18,7 +18,10 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 LONG = " ".join(f"word{i}" for i in range(20))
 SUITES = {
-    "mine": {"good": ["The cat sees the dog.", "Cats run."], "bad": ["The cat see the dog.", "Cats runs."]},
+    "mine": {
+        "prompts": [["", ""]] * 2,
+        "options": [["The cat sees the dog.", "The cat see the dog."], ["Cats run.", "Cats runs."]],
+    },
     "choices": {"prompts": [["She asked: ", "She asked: "]], "options": [["why is it red?", LONG]]},
 }
 
@@ -29,9 +32,8 @@ def suites() -> list[Path]:
     for folder, (name, columns) in zip(folders, SUITES.items(), strict=True):
         folder.mkdir(parents=True, exist_ok=True)
         Path(f"{name}.tsv").write_text("good\tbad\na\tb\n")
-        table = "pairs.parquet" if "good" in columns else "items.parquet"
-        pq.write_table(pa.table(columns), folder / table)
-        manifest.write(folder, any_settings("suite", suite=name), [table])
+        pq.write_table(pa.table(columns), folder / "items.parquet")
+        manifest.write(folder, any_settings("suite", suite=name), ["items.parquet"])
     return folders
 
 

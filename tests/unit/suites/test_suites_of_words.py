@@ -10,8 +10,9 @@ from scipy.stats import pearsonr
 
 from babelmill.core.files import UserError
 from babelmill.suites import acquisition, reading
-from babelmill.suites.acquisition import APRIL, JULY, TRUE_WORDS, Snapshot, age_of_children, share, sigmoid
-from babelmill.suites.word_files import MONTHS, NUMBERS, TEXTS, read_acquisition, read_reading_times
+from babelmill.suites.acquisition import age_of_children, share, sigmoid
+from babelmill.suites.items import MONTHS, NUMBERS, TEXTS, read_acquisition, read_reading_times
+from babelmill.suites.kinds import ReadingTimes, Scored
 from helpers.suite_files import read_items
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -48,7 +49,7 @@ def test_the_word_before_and_the_first_word_are_read_as_the_challenge_does():
         ["None of the", "men", "None of", "the", *numbers],
     ).rename("quoted.csv")
     Path("quoted.csv").write_text(path.read_text().replace(",None,,,", ",nothing,,,", 1))
-    table = read_items("reading", [Path("quoted.csv")], {})
+    table = read_items("reading", [Path("quoted.csv")])
     words, own, before = reading.words_of(table)
     assert [words[i] for i in own][:3] == [("None", "nothing"), ("None", "of"), ("None of", "the")]
     assert before.tolist() == [-1, -1, -1, 2] and len(words) == 4, "each word is scored once"
@@ -94,13 +95,12 @@ def test_a_surprisal_without_information_explains_nothing_and_few_rows_are_refus
 def test_two_models_are_compared_on_the_same_resamples():
     table, random = reading_table(), np.random.default_rng(3)
     before, times = random.normal(size=200), table[reading.SELF_PACED].to_numpy()
-    good = reading.draws_of(table, times + random.normal(size=200), before)
-    same = reading.difference(good[1], good[1], 0.0)
-    assert same == [0.0, 0.0]
-    bad = reading.draws_of(table, random.normal(size=200), before)
-    value = good[0][reading.ALL] - bad[0][reading.ALL]
-    low, high = reading.difference(good[1], bad[1], value)
-    assert 0 < low < value < high
+    table = table.append_column("causal_prev", pa.array(before))
+    surprisals = times + random.normal(size=200), random.normal(size=200)
+    sides = [Scored(table.append_column("causal", pa.array(each)), "causal", {}) for each in surprisals]
+    assert ReadingTimes().difference(sides[:1] * 2) == ("200 words", 0.0, [0.0, 0.0])
+    over, value, (low, high) = ReadingTimes().difference(sides) or ("", 0, (0, 0))
+    assert over == "200 words" and 0 < low < value < high
 
 
 # Age of acquisition.
@@ -110,57 +110,63 @@ def children_who_learn_at(age: float) -> list[float]:
     return sigmoid(np.array(MONTHS, float), 1.0, 0.8, age, 0.0).round(4).tolist()
 
 
-def learning(middles, points=(1e6, 2e6, 4e6, 8e6, 2e7, 5e7, 1e8)) -> list[Snapshot]:
-    """Snapshots of a model that learns each word after 10 ** middle words: from 9 nats to 1."""
-    curves = [[9 - sigmoid(np.log10(count), 8.0, 6.0, middle, 0.0) for middle in middles] for count in points]
-    return [Snapshot(count, 1.02 * count, np.array(row)) for count, row in zip(points, curves, strict=True)]
+def learning(words, children, middles, points=(1, 2, 4, 8, 20, 50, 100)) -> list[dict]:
+    """What snapshots have scored of a model that learns each word after 10 ** middle words: from 9 nats to 1."""
+    return [
+        {"snapshot": f"chck_{point}M", "million_words": float(point), "target_word": word, "tokens": 1}
+        | {"children": children.get(word), "vocabulary": 8103}
+        | {"causal": 9 - sigmoid(6 + np.log10(point), 8.0, 6.0, middle, 0.0)}
+        for point in points
+        for word, middle in zip(words, middles, strict=True)
+    ]
+
+
+def summary(rows: list[dict]) -> dict:
+    return acquisition.summary(pa.Table.from_pylist(rows), "causal")
 
 
 def test_words_are_learnt_in_the_order_of_children_or_not():
     ages, words = [18, 19, 21, 22, 24, 26, 27], [f"word{i}" for i in range(7)]
     middles = [6.4, 6.5, 6.9, 6.8, 7.1, 7.3, 7.5]
     children = {word: children_who_learn_at(age) for word, age in zip(words, ages, strict=True)}
-    tokens = dict.fromkeys(words, 1)
-    found = acquisition.summary(words, children, learning(middles), tokens, 8103)
+    found = summary(learning(words, children, middles))
     for each, middle, age in zip(found["words"], middles, ages, strict=True):
         assert each["children"] == pytest.approx(age, abs=0.01)
-        assert each[JULY] == pytest.approx(middle, abs=0.02), "ln 8103 is 9: half way is the curve's middle"
-        assert each[TRUE_WORDS] == pytest.approx(each[JULY] + np.log10(1.02), abs=1e-4)
+        assert each["model"] == pytest.approx(middle, abs=0.02), "ln 8103 is 9: half way is the curve's middle"
     assert found["pairs"]["score"] == pytest.approx(pearsonr(middles, ages).statistic, abs=1e-3)
-    assert found["pairs"]["n"] == 7 and found["by_paradigm"].keys() == {JULY, APRIL, TRUE_WORDS}
-    found = acquisition.summary(words, children, learning([7.2, 6.5, 7.1, 6.8, 7.3, 6.6, 7.0]), tokens, 8103)
-    assert found["pairs"]["score"] == 0 and found["rules"][JULY]["p"] > 0.1, "by the present rule it counts 0"
+    assert found["pairs"]["n"] == 7
+    found = summary(learning(words, children, [7.2, 6.5, 7.1, 6.8, 7.3, 6.6, 7.0]))
+    assert found["pairs"]["score"] == 0 and found["correlation"]["p"] > 0.1, "by the challenge's rule it counts 0"
     low, high = found["pairs"]["interval"]
-    assert low < found["rules"][JULY]["r"] < high
+    assert low < found["correlation"]["r"] < high
 
 
 def test_words_that_cannot_be_told_do_not_count():
     words = ["always", "never", "unknown", "known", "other"]
     children = {"always": [1.0] * 15, "never": [0.0] * 15, "unknown": None, "known": children_who_learn_at(20)}
-    snapshots = learning([6.5] * 5)
-    snapshots[2].surprisal[3] = np.nan  # one point less
-    found = acquisition.summary(words, children, snapshots, dict.fromkeys(words, 1), 8103)
+    rows = learning(words, children, [6.5] * 5)
+    rows[2 * 5 + 3]["causal"] = None  # one point less
+    found = summary(rows)
     assert [each["word"] for each in found["words"]] == ["known"]
     assert found["pairs"] == {"score": 0.0, "n": 1, "interval": [-1.0, 1.0]}, "fewer than three words"
     shares = children_who_learn_at(20)
     assert age_of_children([*shares[:2], *[float("nan")] * 13]) is None and age_of_children(None) is None
-    early = acquisition.summary(["known"], children, learning([5.5]), {"known": 1}, 8103)
-    assert early["words"][0][JULY] is None, "before the first snapshot"
+    early = summary(learning(["known"], children, [5.5]))
+    assert early["words"][0]["model"] is None, "before the first snapshot"
 
 
-def test_p_counts_by_the_present_rule_alone():
+def test_a_correlation_that_may_be_chance_counts_0():
     weak = {"r": 0.2, "p": 0.2, "n": 40}
-    assert share(weak, JULY)["score"] == 0 and share(weak, APRIL)["score"] == 0.2
-    assert share(weak | {"p": 0.1}, JULY)["score"] == 0.2
-    low, high = share(weak, JULY)["interval"]
-    assert (low, high) == pytest.approx((-0.1186, 0.4809), abs=1e-3), "Fisher's"
+    assert share(weak)["score"] == 0 and share(weak | {"p": 0.1})["score"] == 0.2
+    assert share(weak)["interval"] == pytest.approx((-0.1186, 0.4809), abs=1e-3), "Fisher's"
 
 
 def test_two_models_are_compared_on_the_words_that_both_know():
     random = np.random.default_rng(4)
     ages = random.uniform(18, 28, 30)
-    words = [{"word": str(i), "children": age, JULY: age / 10 + 4} for i, age in enumerate(ages)]
-    others = [each | {JULY: random.normal()} for each in words[5:]] + [{"word": "x", "children": 20, JULY: None}]
+    words = [{"word": str(i), "children": age, "model": age / 10 + 4} for i, age in enumerate(ages)]
+    others = [each | {"model": random.normal()} for each in words[5:]]
+    others.append({"word": "x", "children": 20, "model": None})
     count, value, (low, high) = acquisition.difference(words, others) or (0, 0, (0, 0))
     assert count == 25 and 0.3 < low < value < high
     assert acquisition.difference(words[:12], others) is None, "seven words are too few"
@@ -168,38 +174,38 @@ def test_two_models_are_compared_on_the_words_that_both_know():
 
 def test_words_without_children_are_named_in_a_line(caplog):
     paths = write_acquisition(["dog", "cat", "I"], {"dog": children_who_learn_at(20)})
-    table = read_items("acquisition", [*paths], {})
+    table = read_items("acquisition", [*paths])
     assert table["target_word"].to_pylist() == ["dog", "dog", "cat", "cat"], "words of one letter are left out"
     assert table["children"].to_pylist()[2] is None and table["children"].to_pylist()[0][4] == pytest.approx(0.5)
     (line,) = [record.message for record in caplog.records]
-    assert line == "human.csv: 1 word of words.json is missing (cat); no age of acquisition is known for it"
+    assert line == "human.csv: 1 word of words.json without a row (cat): no age of acquisition is known"
 
 
-def test_bad_files_of_words_are_refused_in_one_line():
-    with pytest.raises(
-        UserError,
-        match=r"^t\.csv: no column 'prev_word'; .* set the suite's `files` to the challenge's table of reading",
-    ):
-        names = [name for name in (*TEXTS, *NUMBERS) if name not in ("prev_word", "RTgopast")]
-        read_reading_times(write_csv("t.csv", names, ["x"] * len(names)))
-    row = ["a", "b", "", "", *[1] * len(NUMBERS)]
-    with pytest.raises(
-        UserError, match=r"^t\.csv: the column length holds other things than numbers; correct the file"
-    ):
-        read_reading_times(write_csv("t.csv", [*TEXTS, *NUMBERS], [*row[:5], "long", *row[6:]]))
-    with pytest.raises(UserError, match=r"^t\.csv: row 2 has no word"):
-        read_reading_times(write_csv("t.csv", [*TEXTS, *NUMBERS], row, ["a", "", *row[2:]]))
-    with pytest.raises(UserError, match=r"^t\.csv: it has no rows"):
-        read_reading_times(write_csv("t.csv", [*TEXTS, *NUMBERS]))
+ROW = ["a", "b", "", "", *[1] * len(NUMBERS)]
+
+
+@pytest.mark.parametrize(
+    ("heading", "rows", "message"),
+    [
+        ([*TEXTS[:3], *NUMBERS], [ROW[1:]], r"^t\.csv: it is not the challenge's table: .*'prev_word'"),
+        ([*TEXTS, *NUMBERS], [[*ROW[:5], "long", *ROW[6:]]], r"^t\.csv: it is not the challenge's table: .*'long'"),
+        ([*TEXTS, *NUMBERS], [ROW, ["a", "", *ROW[2:]]], r"^t\.csv: row 2 has no word; correct the file"),
+        ([*TEXTS, *NUMBERS], [], r"^t\.csv: it has no rows"),
+    ],
+)
+def test_bad_files_of_reading_times_are_refused_in_one_line(heading, rows, message):
+    with pytest.raises(UserError, match=message):
+        read_reading_times(write_csv("t.csv", heading, *rows))
+
+
+def test_bad_files_of_acquisition_are_refused_in_one_line():
     words, human = write_acquisition(["dog"], {"cat": children_who_learn_at(20)})
     with pytest.raises(UserError, match=r"^human\.csv: it has none of the 1 words of words\.json \(dog\)$"):
         read_acquisition(words, human)
-    with pytest.raises(UserError, match=r"^h\.csv: no column 16, \.\.\. 30"):
+    with pytest.raises(UserError, match=r"^h\.csv: it is not the challenge's table: .*'16', '17'"):
         read_acquisition(words, write_csv("h.csv", ["word", "31"], ["dog", 1]))
     Path("words.json").write_text('{"dog": ["no context"]}')
     with pytest.raises(UserError, match=r"^words\.json: expected words with their contexts"):
         read_acquisition(words, human)
-    with pytest.raises(
-        UserError, match=r"suites\.mine: a suite of kind acquisition has one file for each of \.json, \.csv;"
-    ):
-        read_items("acquisition", [Path("words.json")], {})
+    with pytest.raises(UserError, match=r"suites\.mine: a suite of kind acquisition has one file for each of \.json, "):
+        read_items("acquisition", [Path("words.json")])

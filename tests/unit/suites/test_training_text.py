@@ -6,7 +6,6 @@ import shutil
 import unicodedata
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from babelmill.core import manifest
@@ -18,6 +17,7 @@ from babelmill.suites.overlap import overlap
 from babelmill.suites.sought import Sought, sought
 from helpers.results.fields import undocumented
 from helpers.stages import any_settings, write_corpus
+from helpers.suite_files import pairs_of
 
 CHINESE = re.compile("[\u3000-\u9fff]")
 
@@ -139,7 +139,7 @@ PAIRS = [
     ("Dogs bark.", "Dogs barks."),
     ("He went home with his friend.", "He went home with hers friend."),
 ]
-GOOD, BAD = [-1.0, -1.0, -3.0, -1.0, -3.0], [-2.0, -2.0, -2.0, -2.0, -2.0]  # three of five are right
+POINTS = [1.0, 1.0, 0.0, 1.0, 0.0]
 TEXTS = {
     "eng": ["He said:\nTHE DOG SEES\n\u201cthe old tree\u201d and more.", "Dogs bark. Dogs bark."],
     "deu": ["Nichts."],
@@ -164,10 +164,7 @@ def corpora(folder) -> dict[str, Path]:
 def looked(corpora: dict[str, Path], threads: int = 1) -> dict:
     """What is found, as the stage writes it."""
     settings = ScoreStage(languages=["eng", "deu"], suite="mine", covered=["eng"], methods=["causal"])
-    good, bad = zip(*PAIRS, strict=True)
-    group = ["all"] * len(PAIRS)
-    columns = {"language": ["eng"] * len(PAIRS), "good": good, "bad": bad, "phenomenon": group, "paradigm": group}
-    scored = pa.table({**columns, "causal_good": GOOD, "causal_bad": BAD})
+    scored = pairs_of(*zip(*PAIRS, strict=True), language=["eng"] * len(PAIRS), causal_points=POINTS)
     found = overlap(scored, report(scored, settings), settings, corpora, threads)
     assert found is not None
     return found
@@ -185,7 +182,7 @@ def test_the_score_without_the_items_that_stand_in_the_text(corpora, monkeypatch
     assert found["looked_in"]["eng"]["documents"] == 42 and found["looked_in"].keys() == {"eng", "deu"}
     text = "1 of 5 pairs stands in the training text (1 is too short to tell); without it 50.0 (15.0 to 85.0, n = 4)"
     assert in_training_text(found, "eng") == text
-    monkeypatch.setattr("babelmill.suites.overlap.BYTES", 50)
+    monkeypatch.setattr("babelmill.suites.overlap.DOCUMENTS", 5)
     monkeypatch.setattr("babelmill.suites.overlap.WORTH_IT", 0)
     assert looked(corpora, 2) == found, "a few documents at a time, by several processes"
 
@@ -201,11 +198,10 @@ def test_text_that_cannot_be_looked_through_is_said_shortly(corpora):
     found = looked(corpora)
     assert found["looked_in"].keys() == {"deu"}
     assert in_training_text(found, "eng").endswith("; not looked at: corpora/eng is too large (more than 20 GB)")
-    (corpora["deu"] / "train.parquet").write_bytes(b"x")
+    manifest.write(corpora["deu"], about, ["train.parquet"], figures={"bytes": {"train": 30_000_000_000}})
     found = looked(corpora)
     assert found["looked_in"] == {} and "languages" not in found
-    words = "not looked for in the training text: corpora/eng is too large (more than 20 GB); corpora/deu is damaged"
-    assert in_training_text(found, "eng") == words
+    assert in_training_text(found, "eng").startswith("not looked for in the training text: corpora/eng is too large (m")
 
 
 def test_a_correlation_has_its_unit():

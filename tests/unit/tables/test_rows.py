@@ -64,9 +64,9 @@ def test_a_text_file_is_a_document_or_a_document_a_line(tmp_path, compression):
     path.write_bytes(compress("\ufeffone\u2028still one\x0c\r\n\r\ntwo\n\nthree".encode(), compression))
     assert texts_of(path, document="file") == ["one\u2028still one\x0c\n\ntwo\n\nthree"]
     assert list(rows(path, [TEXT, LICENSE], Form(document="line"))) == [
-        (1, ["one\u2028still one\x0c", None]),
-        (3, ["two", None]),
-        (5, ["three", None]),
+        (1, ("one\u2028still one\x0c", None)),
+        (3, ("two", None)),
+        (5, ("three", None)),
     ]
     with pytest.raises(UserError, match=r"plain text has no columns; corpus\.prompt_column needs a table"):
         list(rows(path, [TEXT, Asked("prompt", "corpus.prompt_column")], Form(document="line")))
@@ -299,6 +299,10 @@ def test_quotation_marks_of_a_tsv_are_text(tmp_path, caplog):
     path.write_text('id\ttext\n1\t"one\ttwo\nthree"\n2\t"say ""no"""\n')
     assert texts_of(path, quoting="csv") == ["one\ttwo\nthree", 'say "no"']
     refused(path, "line 2: 3 fields, but .*; if quotation marks enclose its fields, set corpus.quoting: csv")
+    path.write_text("id text\n1 one")
+    refused(path, "set corpus.text_column; tabs separate the columns of a .tsv, and there are spaces$")
+    path.write_text("id\ttext\n1\tone")
+    assert texts_of(path) == ["one"]
     path.write_text('"text"\n"a"\n')
     refused(path, r"there are '\"text\"'; .*; if quotation marks enclose its fields, set corpus.quoting: csv$")
     path.write_text('text\n"one"\ntwo\n"three"\n')
@@ -391,7 +395,7 @@ def test_json_keeps_what_it_holds(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "a", "code": 7, "license": {"x": [1]}}) + "\n")
     asked = [TEXT, Asked("code", "", "value"), LICENSE]
-    assert list(rows(path, asked)) == [(1, ["a", 7, {"x": [1]}])]
+    assert list(rows(path, asked)) == [(1, ("a", 7, {"x": [1]}))]
     with pytest.raises(UserError, match="'license' is neither text nor a number: an object"):
         list(rows(path, [Asked("license", "", "value")]))
 

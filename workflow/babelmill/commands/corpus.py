@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from babelmill.config import loading
-from babelmill.config.few_documents import too_few
+from babelmill.config.inputs import too_few
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_text
 from babelmill.graph import Graph

@@ -20,6 +20,7 @@ from typing import Any
 
 from babelmill.commands.estimates import plan
 from babelmill.config import loading
+from babelmill.config.inputs import few_documents
 from babelmill.core.files import UserError
 from babelmill.core.words import aligned, plural, said_once, short, tenths
 from babelmill.graph import Graph
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
     """Print what the training of models will cost: tokens, steps, parameters, FLOPs, memory, hours."""
     graph = Graph(configuration := loading.from_arguments(args))
     gpu, of_preset = gpus_for(args)
-    models = configuration.models_of(args.names or ["all"])
+    models = list(filter(configuration.is_trained, configuration.models_of(args.names or ["all"])))
     found = [plan(graph, model, of_preset(configuration.model(model).resources.gpus), gpu) for model in models]
     rows = [row for row, _ in found]
     if args.tsv:
@@ -105,5 +106,8 @@ def run(args: argparse.Namespace) -> None:
         machine = "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster)."
         if (load := os.getloadavg()[0]) > (cores := len(os.sched_getaffinity(0))):
             machine += f"\nThis machine is busy (load {load:.1f} on {plural(cores, 'core')}): it will take longer."
-    notes = said_once((row["model"], note) for row, of_row in found for note in of_row)
+    said = [(row["model"], note) for row, of_row in found for note in of_row]
+    languages = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
+    said += [(code, note) for code in languages if (note := few_documents(configuration.corpus(code)))]
+    notes = said_once(said)
     print(*table(rows), machine, HOW_FAR_OFF, *notes, sep="\n")

@@ -10,7 +10,7 @@ Failed and missing results are shown as such. `snakemake reports/tier1.html` mak
 import argparse
 from pathlib import Path
 
-from babelmill.commands.progress.model_status import status_of
+from babelmill.commands.progress.model_status import DONE, status_of
 from babelmill.config import loading
 from babelmill.core import escape
 from babelmill.core.words import plural
@@ -34,11 +34,11 @@ def run(args: argparse.Namespace) -> None:
     states = {}
     for model in asked["models"]:
         status = status_of(graph, model)
-        of_stage = f"{status.state} ({status.stage})" if status.state != "converted" else status.state
+        of_stage = f"{status.state} ({status.stage})" if status.state not in DONE else status.state
         note = f"{status.note}{f' ({status.log})' if status.log else ''}".strip()
         states[model] = (of_stage, escape.without_keys(note))
     models = read_all(asked, states)
     html = Path("reports", f"{asked['name']}.html")
     write(asked, models, html, html.with_suffix(".csv"))
-    done = sum(state == "converted" for state, _ in states.values())
-    print(f"{html}, {html.with_suffix('.csv')}: {plural(len(models), 'model')}, {done} of them converted")
+    done = sum(state in DONE for state, _ in states.values())
+    print(f"{html}, {html.with_suffix('.csv')}: {plural(len(models), 'model')}, {done} of them complete")

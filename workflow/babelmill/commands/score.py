@@ -137,21 +137,22 @@ def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tu
     """Yield a row of `COLUMNS` for each word."""
     import numpy as np
 
-    from babelmill.suites.sentences import encode, token_scores
+    from babelmill.evaluation.rows import encode
 
     how = model.method(name)
-    scorer, longest = model.scorer(how)
+    loaded, longest = model.load(how)
     for start in range(0, len(lines), AT_ONCE):
         some = lines[start : start + AT_ONCE]
         texts = [text for _, text in some]
         sentences = encode(model.tokenizer, texts, how.causal)
         for (number, _), sentence in zip(some, sentences, strict=True):
-            if longest and len(sentence.ids) > longest:
+            if len(sentence.ids) > longest:
                 raise UserError(
                     f"line {number} has {len(sentence.ids)} tokens, but the model reads only {longest}: shorten it"
                 )
         encoded = model.tokenizer(texts, return_offsets_mapping=True, return_special_tokens_mask=True)
-        scored = token_scores(scorer, sentences, how)
+        found = loaded.log_probs([row for each in sentences if each.scored for row in how.rows(each)])
+        scored = np.split(found, np.cumsum([len(each.scored) for each in sentences])[:-1])
         for i, (number, text) in enumerate(some):
             offsets = encoded["offset_mapping"][i]
             places = [place for place, mark in enumerate(encoded["special_tokens_mask"][i]) if not mark]

@@ -16,6 +16,8 @@ from babelmill.core.files import UserError, sha256
 from babelmill.core.local_sources import expand_glob, files_of, snapshot
 
 OF_SCORING = {"scored", "score", "ties", "unknown"}  # the keys of items that the stage `score` reads
+OF_ITEMS = {*ITEM_KEYS["choices"], "phenomenon", "paradigm"} - OF_SCORING  # those that the stage `suite` reads
+OF_FORM = {"delimiter", "encoding", "quoting"}
 OF_CHALLENGE = ("full_eval", "fast_eval", "multilingual", "universal_dependencies")  # folders in `evaluation_data`
 DATA = "{evaluation_data}/"  # begins the path of a task's file in the challenge's folder
 SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
@@ -70,11 +72,12 @@ def items_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     suite = configuration.suite(name)
     if not (covered := configuration.code_in(suite, code)):
         raise UserError(f"the suite {name} has no pairs of {code}{nearest(code, suite.covered)}")
-    keys = {"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding", "quoting"}
-    asked: dict[str, Any] = {"suite": name, "columns": {k: v for k, v in suite.model_dump(include=keys).items() if v}}
-    if suite.kind != "pairs":
-        asked["kind"] = suite.kind
-        asked["items"] = suite.model_dump(include=set(ITEM_KEYS[suite.kind]) - OF_SCORING, exclude_defaults=True)
+    form, items, kind = (
+        suite.model_dump(include=keys, exclude_defaults=True) for keys in (OF_FORM, OF_ITEMS, {"kind"})
+    )
+    asked: dict[str, Any] = {"suite": name, "form": form, "items": items, **kind}
+    if suite.kind == "pairs":
+        items["options"] = suite.pair
     folder = folder_of_challenge(configuration) if suite.challenge_files else ""
     files = [f"{glob.escape(folder)}/{each}" for each in suite.challenge_files_of(covered)] if folder else []
     if files and (any(map(expand_glob, files)) or not suite.files):

@@ -50,6 +50,9 @@ ITEM_KEYS: dict[str, tuple[str, ...]] = {
 REQUIRED_ITEM_KEYS: dict[str, tuple[str, ...]] = {"pairs": ("good", "bad"), "choices": ("options", "scored")}
 
 
+UNTRAINED = "none"  # the value of `train` of a model of another project
+
+
 class Dataset(Section):
     """What suites and tasks have in common."""
 
@@ -94,7 +97,7 @@ class Suite(Dataset):
     drop: str = ""
     ratio: Text | None = None
     harness_ids: bool = False
-    phenomenon: Text | None = None  # the column that says what is tested; of choices, a template, too
+    phenomenon: Text | None = None  # the column or template that says what is tested
     paradigm: Text | None = None  # the same for the finer group
     quoting: Quoting = "format"
     # The score is the share of all pairs, or the mean over paradigms or phenomena.
@@ -113,7 +116,7 @@ class Suite(Dataset):
             "files: at least one": files,
             **{f"{key} kind: only suites of the kind {kinds[key]} have {key}": False for key in others},
             **{f"{key} kind: a suite of this kind has {key}": getattr(self, key) is not None for key in needed},
-            "good bad: different columns": self.kind != "pairs" or self.good != self.bad,
+            "good bad: names of two columns": self.kind != "pairs" or len(columns_of(self.pair[0] + self.pair[1])) == 2,
             "prompt options: a list of prompts has one for each option": not isinstance(self.prompt, list)
             or len(self.prompt) == options,
             "right options: the number of an option, from 0": isinstance(self.right, str)
@@ -129,6 +132,11 @@ class Suite(Dataset):
         return len(self.options) if isinstance(self.options, list) else None
 
     @property
+    def pair(self) -> list[str]:
+        """Return the templates of the two sentences of a pair."""
+        return [f"{{{self.good}}}", f"{{{self.bad}}}"]
+
+    @property
     def templates(self) -> dict[str, str]:
         """Return the templates of the texts of choices: {key, with its number in a list: template}."""
         found: dict[str, str] = {}
@@ -137,8 +145,7 @@ class Suite(Dataset):
                 found |= {f"{key}[{number}]": template for number, template in enumerate(value)}
             elif key == "prompt" or "{" in (value or ""):
                 found[key] = value
-        groups = ("phenomenon", "paradigm") if self.kind == "choices" else ()
-        return found | {key: value for key in groups if "{" in (value := getattr(self, key) or "")}
+        return found | {key: value for key in ("phenomenon", "paradigm") if "{" in (value := getattr(self, key) or "")}
 
     def files_of(self, code: str) -> list[str]:
         """Return the globs of a language's files."""
@@ -299,6 +306,8 @@ class Preset(Sections):
 class ModelEntry(Preset):
     """An entry of `models:`; it is laid over presets and the user's values for all models."""
 
+    # Or `none`: `model.source`, a model of another project, is measured as it is, and not trained.
+    train: dict[str, Any] | Literal["none"] = {}  # pyright: ignore[reportIncompatibleVariableOverride]
     like: str | None = None  # another model: what this entry leaves out is as in the entry of that model, key by key
     preset: Presets = []
 

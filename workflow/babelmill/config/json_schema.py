@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import create_model
 
-from babelmill.config.entries import User
+from babelmill.config.entries import UNTRAINED, User
 from babelmill.config.schema import SECTIONS
 from babelmill.core.files import write_json
 from babelmill.core.places import ROOT
@@ -68,6 +68,7 @@ def json_schema() -> dict[str, Any]:
         entry |= {name: top[name] for name in entry.keys() & SECTIONS.keys()}
     # A file of the user has a mapping of languages; a preset has a list.
     of_preset = parts["ModelEntry"]["properties"]
+    of_preset["train"] = {"anyOf": [top["train"], {"const": UNTRAINED}]}
     top["languages"] = {"anyOf": [top["languages"], of_preset["languages"]]}
     for key in top.keys() - SECTIONS.keys():
         top[key]["description"] = words.get(key, "")

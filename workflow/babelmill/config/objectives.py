@@ -7,7 +7,7 @@ class About(NamedTuple):
     """The properties of a model that was trained with an objective."""
 
     scores: tuple[str, ...]  # the metrics that its evaluation measures (`evaluation/metrics.py`)
-    # The methods that score sentences (`suites/sentences.py`); the last is the headline of a suite, unless another
+    # The methods that score sentences (`evaluation/rows.py`); the last is the headline of a suite, unless another
     # scored more pairs (`evaluation/suite_scores.py`).
     sentences: tuple[str, ...] = ()
     suffix: str = ""  # the value of `{causal_suffix}` in the name of its repository

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from babelmill.config import experiments, schema
-from babelmill.config.entries import Dataset, Experiment, ModelEntry, Preset, Suite, Task, Tuning, User
+from babelmill.config.entries import UNTRAINED, Dataset, Experiment, ModelEntry, Preset, Suite, Task, Tuning, User
 from babelmill.config.languages import Language, nearest_or_new, read_table, tag_of
 from babelmill.config.layers import (
     DEFAULTS,
@@ -118,6 +118,7 @@ class ResolvedCorpus(Resolved):
 class ResolvedModel(schema.ModelSections, Resolved):
     """The settings of a model."""
 
+    trained: bool  # False for a model of another project, which is only measured (`train: none`)
     preset: str  # its presets, with + between them
     rows: dict[str, Language]  # its languages, by code
     source: ModelSource | None  # the model that it continues; None if training begins with random weights
@@ -325,13 +326,17 @@ class Configuration:
         source = self._source_of(name, sections["model"], layers, origins, theirs)
         presets = [each.label[len(PRESETS) : -len(".yaml")] for each in layers if each.label.startswith(PRESETS)]
         scored, tuned = self._suites_and_tasks(name, languages, origins, sections["evaluation"])
-        if not OBJECTIVES[sections["train"].objective].sentences:
+        if not (trained := self.is_trained(name)):  # its class decides how it is scored, and it has no snapshots
+            sections["train"] = sections["train"].model_copy(update={"objective": "hybrid"})
+            scored = {suite: codes for suite, codes in scored.items() if self.suite(suite).kind != "acquisition"}
+        elif not OBJECTIVES[sections["train"].objective].sentences:
             scored = tuned = {}
         submission, origins["submission"] = last(layers, "submission")
         resolved = ResolvedModel(
             name=name,
             languages=languages,
             origins=origins,
+            trained=trained,
             preset="+".join(presets),
             rows={code: self.table[code] for code in languages},
             source=source,
@@ -344,6 +349,11 @@ class Configuration:
         )
         check_together(resolved, shape_is_known=not source or "max_position_embeddings" in theirs)
         return resolved
+
+    @functools.cache  # noqa: B019
+    def is_trained(self, model: str) -> bool:
+        """Return whether a model is trained here; one of another project is only measured (`train: none`)."""
+        return self.inherited(model, "train")[0] != UNTRAINED
 
     @functools.cache  # noqa: B019
     def corpus(self, code: str) -> ResolvedCorpus:
@@ -468,6 +478,7 @@ class Configuration:
 
     def _sections(self, names: Iterable[str], layers: list[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
         """Merge layers and validate the named sections: ({name: section}, {section.key: where it comes from})."""
+        layers = [Layer({k: v for k, v in each.values.items() if v != UNTRAINED}, each.label) for each in layers]
         merged: dict[str, Any] = functools.reduce(merge, (layer.values for layer in layers))
         found = {name: validated(SECTIONS[name], merged.get(name), layers, name) for name in names}
         origins = {
@@ -545,9 +556,15 @@ def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
     ours, labels, snapshots = model.architecture in OURS, resolved.learns_labels, resolved.run.snapshots
     adopted = tokenizer.source or (resolved.source and not (source and source.tokenizer.prefix_space))
     untrained = adopted or (model.config or {}).get("model_type") == "canine"
+    rules: dict[str, Any] = {
+        "model.source: a folder or repository of another project, for a model with train: none": (
+            resolved.trained or (resolved.source and resolved.source.kind != "model")
+        ),
+        "model.source: no model with train: none; name its own source": not source or source.trained,
+    }
     longest = model.max_position_embeddings if shape_is_known else MAX_LENGTH
     most = f"model.max_position_embeddings = {longest} at most"
-    rules = {
+    of_training = {
         "model.source: no model whose results are adapters; the folder of its export has them merged": not (
             source and source.train.lora_rank
         ),
@@ -570,12 +587,14 @@ def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
         # Ours and label models read texts of any length, or cut them.
         f"evaluation.sequence_length: {most}": ours or labels or evaluation.sequence_length <= longest,
     }
-    for rule, holds in rules.items():
+    for rule, holds in (rules | (of_training if resolved.trained else {})).items():
         if not holds:
             key, _, allowed = rule.partition(": ")
             section, _, name = key.partition(".")
             value = getattr(getattr(resolved, section), name)
             raise UserError(f"{resolved.origins[key]}: {key} = {value!r} of model {resolved.name}: {allowed}")
+    if not resolved.trained:
+        return
     if model.config and (message := wrong(model.config)):
         raise UserError(f"{resolved.origins['model.config']}: {message}")
     entries = 0 if tokenizer.source else tokenizer.vocab_size

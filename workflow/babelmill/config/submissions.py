@@ -5,17 +5,17 @@ sizes in it are those of the challenge's full data, so a test can have a file of
 """
 
 import functools
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from babelmill.config.layers import SUBMISSIONS, Layer, config_file, config_names, merge, nearest
+from babelmill.config.canonical import given
+from babelmill.config.layers import SUBMISSIONS, SUITES, TASKS, Layer, config_file, config_names, merge, nearest
 from babelmill.config.mistakes import validated
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration, ResolvedModel
 from babelmill.config.schema import Names, Positive, Section, Text, Words
-from babelmill.config.snapshots import Snapshots, name_of, points
+from babelmill.config.snapshots import Snapshots, points
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
@@ -91,11 +91,11 @@ class Rules(Section):
 
 @functools.cache
 def read_rules(name: str) -> Rules:
-    """Return the rules of a file of `config/submissions/`, or of a .yaml's path; raise a UserError for a mistake.
+    """Return the rules of a file of `config/submissions/`; raise a UserError for a mistake.
 
     A file may name another one which it is `like`.
     """
-    path = Path(name) if name.endswith(".yaml") else config_file(f"{SUBMISSIONS}{name}.yaml")
+    path = config_file(f"{SUBMISSIONS}{name}.yaml")
     if not path.is_file():
         raise UserError(f"submission = {name!r}: there is no file {path}{nearest(name, config_names(SUBMISSIONS))}")
     values = read_yaml(path)
@@ -151,18 +151,6 @@ def refuse_more_words(resolved: ResolvedModel, rules: Rules) -> None:
         raise UserError(f"{where}: {rules.title} allows {rules.words:,} at most, in all")
 
 
-def tuned_parts(configuration: Configuration, resolved: ResolvedModel, tasks: list[str]) -> dict[str, str]:
-    """Return {task: the job that fine-tunes a model for it as its challenge does it, such as "rte.42"}."""
-    first = {task: configuration.tuning(task).seeds[0] for task in tasks if task in resolved.tuned}
-    return {task: f"{task}.{seed}" for task, seed in first.items() if seed in resolved.seeds[task]}
-
-
-def is_own(configuration: Configuration, name: str) -> bool:
-    """Return whether the user's settings define a suite or task that also ships with the project."""
-    shipped = any((configuration.root / f"config/{kind}/{name}.yaml").is_file() for kind in ("suites", "tasks"))
-    return shipped and name in {**configuration.top.suites, **configuration.top.tasks}
-
-
 def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     """Return the settings of the stage `submission`: the challenge's rules, and where the scores of each task are."""
     resolved = configuration.model(model)
@@ -171,36 +159,34 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     refuse_more_words(resolved, rules)
     at_snapshots = resolved.scored if resolved.evaluation.snapshots else resolved.evaluation.snapshot_suites
     codes, missing, tuned, without = dict[str, str](), dict[str, str](), dict[str, dict[str, str]](), dict[str, str]()
+    own, named = {**configuration.top.suites, **configuration.top.tasks}, list[str | None]()
     for name, task in rules.tasks.items():
-        mine = [code for code, row in resolved.rows.items() if row.language_code == task.language]
-        parts = tuned_parts(configuration, resolved, task.tuned)
-        why = task.missing
-        if not why and not mine:
-            why = f"the model does not learn {task.language}"
-        elif not why and task.tuned and not parts:
-            why = f"the model is not fine-tuned for {some(task.tuned)} as the challenge does it (evaluation.tasks)"
-        elif task.suite and task.suite not in resolved.scored:
-            why = f"the model is not scored on {task.suite} (evaluation.suites)"
-        if why:
+        code = next((code for code, row in resolved.rows.items() if row.language_code == task.language), "")
+        first = {each: configuration.tuning(each).seeds[0] for each in task.tuned if each in resolved.tuned}
+        jobs = {each: f"{each}.{seed}" for each, seed in first.items() if seed in resolved.seeds[each]}
+        reasons = {
+            f"the model does not learn {task.language}": not code,
+            f"the model is not fine-tuned for {some(task.tuned)} as the challenge does it (evaluation.tasks)": (
+                task.tuned and not jobs
+            ),
+            f"the model is not scored on {task.suite} (evaluation.suites)": (
+                task.suite and task.suite not in resolved.scored
+            ),
+        }
+        if why := task.missing or next((reason for reason, holds in reasons.items() if holds), ""):
             missing[name] = why
             continue
-        codes[name] = mine[0]
-        tuned |= {name: parts} if parts else {}
+        codes[name] = code
+        named += [task.suite, task.fast, *task.tuned]
+        tuned |= {name: jobs} if jobs else {}
         if task.fast and task.fast not in at_snapshots:
             without[name] = f"its snapshots are not scored on {task.fast} (evaluation.snapshot_suites)"
-    submitted = [rules.tasks[name] for name in codes]
-    named = [each for task in submitted for each in (task.suite, task.fast, *task.tuned) if each]
-    own = [name for name in dict.fromkeys(named) if is_own(configuration, name)]
+    shipped = {*config_names(SUITES), *config_names(TASKS)}
     return {
-        "challenge": rules.title,
-        "track": rules.track,
         "backend": backend_of(resolved),
-        "rules": rules.model_dump(exclude_defaults=True),
-        "order": {"tasks": [*rules.tasks], "numbers": [*rules.numbers]},
-        "checkpoints": [name_of(point) for point in rules.points()],
+        "rules": rules.model_dump_json(exclude_defaults=True),
         "codes": codes,
-        **({"tuned": tuned} if tuned else {}),
-        **({"own": own} if own else {}),
+        **given(tuned=tuned, own=[each for each in dict.fromkeys(named) if each in own and each in shipped]),
         "missing": missing,
         "missing_at_checkpoints": without,
     }

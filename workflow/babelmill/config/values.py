@@ -65,7 +65,11 @@ AMOUNT = r"\s*([1-9]\d*(?:\.\d+)?|0\.\d+)\s*"
 def word_count(value: Any) -> Any:
     """Return a number of words: 100M and "100M words" are 100,000,000."""
     match = re.fullmatch(rf"{AMOUNT}([kMG])\s*(words)?\s*", str(value))
-    return round(float(match[1]) * FACTORS[match[2]]) if match else number(value)
+    if match:
+        return round(float(match[1]) * FACTORS[match[2]])
+    if isinstance(value, str) and not re.fullmatch(r"\d+", value) and not SCIENTIFIC.fullmatch(value):
+        raise ValueError("a number of words is expected, such as 10M, 500k or 100000000")
+    return number(value)
 
 
 def document_unit(value: Any) -> Any:
@@ -100,9 +104,11 @@ REPO_FIELDS = ("username", "architecture", "model", "causal_suffix", "variant_su
 
 def place_of_checkpoints(url: str) -> str:
     """Return a place for checkpoints, if it is one of the two kinds and holds no keys (`key:secret@bucket`)."""
-    if re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[^/@?#\s]+)*/?|file://(/[^/?#]+)+/?", url):
+    if re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[^/@?#\s]+)*/?|file://(/[^/?#%]+)+/?", url):
         return url.rstrip("/")
-    raise ValueError("s3://bucket/prefix or file:///path is expected, without keys of the store")
+    raise ValueError(
+        "s3://bucket/prefix or file:///path is expected, without keys of the store, with spaces as they are"
+    )
 
 
 def repo_template(text: str) -> str:

@@ -30,6 +30,6 @@ def format_of(path: str | PurePath, label: str = "", file_format: str | None = N
         allowed = ", ".join(FORMATS)
         raise UserError(
             f"{label}{line(path)}: this file format cannot be read; allowed are {allowed}, each also with .gz or .zst"
-            " (for a corpus, corpus.format can say the format instead of the name)"
+            " (if a corpus is plain text with other names, set corpus.format: txt)"
         )
     return suffix, compression

@@ -9,8 +9,10 @@ and inode: if all four are the same, the file is not read.
 import contextlib
 import glob
 import hashlib
+import itertools
 import os
 import time
+import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,14 +30,26 @@ LARGE = 1 << 30  # bytes; a message names a file of at least this size before it
 def expand_glob(pattern: str) -> list[str]:
     """Return the files that a glob matches, sorted, each real file once; `**` crosses folders.
 
-    A UserError names a folder that `**` cannot cross: its text would silently be missing.
+    A file or folder with brackets in its name is meant, if there is one, and letters with accents are the same however
+    they are composed. A UserError names a folder that `**` cannot cross: its text would silently be missing.
     """
-    pattern = str(PurePosixPath(pattern))
+    pattern = _literal(PurePosixPath(pattern))
     before, stars, _ = pattern.partition("**")
     for folder in glob.iglob(f"{before}**/", recursive=True) if stars else ():
         if not os.access(folder, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise UserError(f"{folder.rstrip('/')}: cannot be read: permission denied")
-    return distinct(path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
+    spellings = {pattern, *(unicodedata.normalize(form, pattern) for form in ("NFC", "NFD"))}
+    found = itertools.chain.from_iterable(glob.iglob(each, recursive=True) for each in spellings)
+    return distinct(filter(os.path.isfile, found))
+
+
+def _literal(pattern: PurePosixPath) -> str:
+    """Return a glob in which names of files and folders that are there, such as `a[1].txt`, stand for themselves."""
+    there, found = PurePosixPath(), PurePosixPath()
+    for part in pattern.parts:
+        there /= part
+        found /= glob.escape(part) if "[" in part and os.path.exists(there) else part
+    return str(found)
 
 
 def distinct(paths: Iterable[str]) -> list[str]:

@@ -7,9 +7,10 @@ The stage reads local files (`corpus.files`, `corpus.builtin`), or the files of 
 of `record_batches.METADATA`; if `corpus.prompt_column` is set, also `prompt`; if `corpus.label_columns` is set, also
 `context`, `labels` and `origin`. The manifest says how much was read, how much was dropped, and why.
 
-There are three steps: all documents are read, cleaned and spooled (`spool.py`); the numbers of each document say which
-stay, and for which split (`choosing.py`); these are written. This process reads, in the order of the files (sorted) and
-of the documents in each file, and others clean. So every run writes the same bytes, on any number of processes.
+There are three steps: all documents are read, cleaned and spooled (`record_batches.py`); the numbers of each document
+say which stay, and for which split (`choosing.py`); these are written. This process reads, in the order of the files
+(sorted) and of the documents in each file, and others clean. So every run writes the same bytes, on any number of
+processes.
 
 A document's digest decides whether it is for validation. So the choice does not change when documents are added, and
 the same text is never in both splits. If a document has a prompt, the digest of the prompt decides. So all answers to
@@ -22,20 +23,19 @@ for training.
 # (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
 import contextlib
-import dataclasses
 import itertools
 import logging
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelmill.config import identifiers, schema
-from babelmill.config.inputs import UNCOUNTED_STEPS
+from babelmill.config.inputs import UNCOUNTED_STEPS, set_aside
 from babelmill.core import escape, local_sources, manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, sha256
@@ -43,31 +43,23 @@ from babelmill.core.formats import split_name
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import and_words, plural, short
 from babelmill.core.worker_pool import in_order
-from babelmill.corpus.budget import Budget
 from babelmill.corpus.builtin import python_docs
-from babelmill.corpus.choosing import Choice
-from babelmill.corpus.cleaning import Steps, is_of, prepared
-from babelmill.corpus.decontamination import decontamination
+from babelmill.corpus.choosing import Budget, Choice
+from babelmill.corpus.cleaning import Steps, decontamination, is_of, prepared
 from babelmill.corpus.identification import Identification
 from babelmill.corpus.reading import Reading, read
-from babelmill.corpus.spool import MEASURES, RowGroups, Split, Spool
+from babelmill.corpus.record_batches import MEASURES, RowGroups, Split, Spool
 from babelmill.corpus.tally import Tally
 from babelmill.stages import CorpusStage
 
 EXPANDS = 4  # bytes of text per byte of a compressed file
 WORTH_IT = 128 << 20  # bytes of text; to clean less is faster than to start workers
+SPLITS = ("train", "validation")
 log = logging.getLogger("babelmill.corpus")
 
 
-def expand(patterns: Iterable[str], key: str, file_format: str | None = None) -> list[Path]:
-    """Return the files that the globs match, sorted, each once; see `files_of`. `file_format` is `corpus.format`."""
-    found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:", file_format)}
-    return [Path(path) for path in sorted(found)]
-
-
-@dataclasses.dataclass(frozen=True)
-class Inputs:
-    """Holds the files to read."""
+class Inputs(NamedTuple):
+    """The files to read."""
 
     train: list[Path]
     validation: list[Path]
@@ -76,34 +68,40 @@ class Inputs:
     text_columns: dict[Path, str]  # {file: column} of the files that have their own column of text
 
 
+def expand(patterns: Iterable[str], key: str, file_format: str | None = None) -> list[Path]:
+    """Return the files that the globs match, sorted, each once; see `files_of`. `file_format` is `corpus.format`."""
+    found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:", file_format)}
+    return each_once(map(Path, found))
+
+
+def each_once(paths: Iterable[Path]) -> list[Path]:
+    """Return one path for each real file, sorted: several globs may reach the same file through links."""
+    return [Path(path) for path in local_sources.distinct(map(str, paths))]
+
+
 def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
     """Return the files that the configuration names, and those that the stage `download` wrote to `download`."""
     train = expand(corpus.files, "files", corpus.format)
     validation = expand(corpus.validation_files, "validation_files", corpus.format)
-    local = [*train, *validation]
     if not download:
-        return Inputs(each_real_file_once(train), each_real_file_once(validation), local, None, {})
+        return Inputs(train, validation, [*train, *validation], None, {})
     figures = manifest.verify(download)["figures"]
-    datasets = figures.get("parts")
-    found: dict[str, list[Path]] = {"train": [], "validation": []}
+    several = "parts" in figures
+    parts = figures["parts"] if several else [figures]
+    found: dict[str, list[Path]] = {split: [] for split in SPLITS}
     columns: dict[Path, str] = {}
-    for part in datasets or [figures]:
-        folder = download / part["repository"] if datasets else download
+    for part in parts:
+        folder = download / part["repository"] if several else download
         for split, paths in found.items():
-            paths += [folder / name for name in part[split]]
-            if "text_column" in part:
-                columns |= dict.fromkeys((folder / name for name in part[split]), part["text_column"])
-    keys = ("repository", "revision", "commit", "license")
-    used = [part for part in datasets or [figures] if part["train"] + part["validation"]]
-    origins = [{key: part[key] for key in keys if key in part} for part in used]
-    train, validation = [*train, *sorted(found["train"])], validation or sorted(found["validation"])
-    hub = origins if datasets else origins[0]
-    return Inputs(each_real_file_once(train), each_real_file_once(validation), local, hub, columns)
-
-
-def each_real_file_once(paths: list[Path]) -> list[Path]:
-    """Return one path for each real file: several globs may reach the same file through links."""
-    return [Path(path) for path in local_sources.distinct(map(str, paths))]
+            own = [folder / name for name in part[split]]
+            paths += own
+            columns |= dict.fromkeys(own, part["text_column"]) if "text_column" in part else {}
+    used = [part for part in parts if part["train"] + part["validation"]]
+    origins = [
+        {key: part[key] for key in ("repository", "revision", "commit", "license") if key in part} for part in used
+    ]
+    both = each_once([*train, *found["train"]]), validation or each_once(found["validation"])
+    return Inputs(*both, [*train, *validation], origins if several else origins[0], columns)
 
 
 def identification_of(settings: CorpusStage, asked: schema.LanguageFilter) -> tuple[Identification, str | None]:
@@ -132,10 +130,10 @@ def text_size(path: Path) -> int:
     return size * (EXPANDS if split_name(path)[1] or path.suffix == ".parquet" else 1)
 
 
-def from_python(tally: Tally) -> Iterator[pa.RecordBatch]:
-    """Yield the documents that come with Python."""
-    log.info("reading the texts that come with Python")
-    for batch in python_docs():
+def documents_of(paths: list[Path], reading: Reading, tally: Tally, builtin: bool = False) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of files and, if they are asked for, those that come with Python."""
+    yield from read(paths, reading, tally)
+    for batch in python_docs() if builtin else ():
         tally.read += batch.num_rows
         yield batch
 
@@ -163,48 +161,41 @@ def run(job: Job[CorpusStage]) -> None:
     """Build the corpus of a language."""
     settings, out, (language,) = job.settings, job.out, job.settings.languages
     download, corpus = settings.folders("download"), settings.corpus
-    sources = inputs(corpus, next(iter(download), None))
-    local, tally = Sources(sources.local, settings), Tally(corpus.on_error)
-    reading = Reading(corpus, sources.text_columns)
-    asked, suites = corpus.language_filter, settings.folders("suites")
+    sources, tally = inputs(corpus, next(iter(download), None)), Tally(corpus.on_error)
+    reading, suites = Reading(corpus, sources.text_columns), settings.folders("suites")
+    asked = corpus.language_filter
     identification, content = identification_of(settings, asked) if asked else (None, None)
     items = decontamination(suites) if suites else None
     budget = None if corpus.budget is None else Budget.parse(corpus.budget, settings.byte_premium or 1.0)
     steps = Steps(corpus, identification, items, budget)
-    share = 0.0 if sources.validation else corpus.validation_share
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(".*.parquet.*"):  # a process that was killed did not remove them
         left.unlink()
-    outputs = [out / f"{split}.parquet" for split in ("train", "validation")]
+    outputs = [out / f"{split}.parquet" for split in SPLITS]
     with tempfile.NamedTemporaryFile(prefix=".spool.parquet.", dir=out) as file:
         empty, _ = prepared(pa.RecordBatch.from_pylist([], reading.of_documents), steps)
         with RowGroups(file.name, empty.schema, "lz4") as rows:
             sizes = [sum(map(text_size, paths)) for paths in (sources.validation, sources.train)]
-            held = spool(read(sources.validation, reading, tally), sizes[0], steps, rows, tally, job)
-            batches = itertools.chain(read(sources.train, reading, tally), from_python(tally) if corpus.builtin else [])
+            held = spool(documents_of(sources.validation, reading, tally), sizes[0], steps, rows, tally, job)
+            batches = documents_of(sources.train, reading, tally, bool(corpus.builtin))
             spool(batches, sizes[1], steps, rows, tally, job)
         documents = Spool(file.name)
         log.info("choosing among %s", plural(documents.documents, "document"))
+        share = 0.0 if sources.validation else corpus.validation_share
         choice = Choice(documents, held, corpus, budget, share, out, tally)
-        with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
-            with (
-                Split(train_file, reading.of_documents) as train,
-                Split(validation_file, reading.of_documents) as validation,
-            ):
-                for first, batch in documents.batches([*reading.of_documents.names, *MEASURES]):
-                    here = slice(first, first + len(batch))
-                    train.add(batch.filter(pa.array(choice.train[here])))
-                    validation.add(batch.filter(pa.array(choice.validation[here])))
-            check(language, corpus, sources.train, tally, train, validation)
-    if choice.budget and not tally.dropped["over_budget"]:
-        later = [f"corpus.{key}" for key in UNCOUNTED_STEPS if getattr(corpus, key)] if download else []
-        why = f"; the download counts text before {', '.join(later)}" if later else ""
-        log.warning("%s has less text than corpus.budget: %s%s", language, choice.budget, why)
-    paths = [*sources.train, *sources.validation]
+        with contextlib.ExitStack() as files:
+            train, validation = (
+                files.enter_context(Split(files.enter_context(atomic_write(path)), reading.of_documents))
+                for path in outputs
+            )
+            for first, batch in documents.batches([*reading.of_documents.names, *MEASURES]):
+                here = slice(first, first + len(batch))
+                train.add(batch.filter(pa.array(choice.train[here])))
+                validation.add(batch.filter(pa.array(choice.validation[here])))
+            check(language, corpus, tally, train, validation)
+    splits, paths = dict(zip(SPLITS, (train, validation), strict=True)), [*sources.train, *sources.validation]
     figures = {
-        "documents": {"train": train.documents, "validation": validation.documents},
-        "bytes": {"train": train.bytes, "validation": validation.bytes},
-        "words": {"train": train.words, "validation": validation.words},
+        **{key: {name: getattr(split, key) for name, split in splits.items()} for key in ("documents", *MEASURES)},
         "read": tally.read,
         "dropped": dict(tally.dropped),
         "changed": dict(tally.changed),
@@ -212,24 +203,19 @@ def run(job: Job[CorpusStage]) -> None:
         "damaged_files": tally.damaged_files,
         "categories": dict(train.by_category + validation.by_category),
         "licenses": dict(train.by_license + validation.by_license),
-        "lost": round(tally.lost(paths), 4),
-        "cut_short": tally.cut_short,
-        "sources": local.listing(),
+        "sources": listing(sources.local, settings),
         "budget": choice.budget,
         "hub": sources.hub,
     }
-    if corpus.prompt_column is not None:
-        figures["with_prompt"] = {"train": train.with_prompt, "validation": validation.with_prompt}
-    if corpus.label_columns:
-        figures["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
+    for key, given in (("with_prompt", corpus.prompt_column is not None), ("without_labels", corpus.label_columns)):
+        if given:
+            figures[key] = {name: getattr(split, key) for name, split in splits.items()}
     if asked:
         figures["identifier"] = {"model": asked.model, "sha256": content}
         figures["other_languages"] = dict(sorted(tally.languages.items()))
     if corpus.decontaminate:
         figures["suites"] = dict(sorted(tally.suites.items()))
         figures["bytes_with_test_texts"] = tally.with_items
-    if corpus.near_duplicates is not None:
-        figures["across_splits"] = tally.across_splits
     if examples := tally.examples.by_step():
         figures["examples"] = examples
     words = and_words(train.words, train.bytes, settings.bytes_per_word)
@@ -239,16 +225,21 @@ def run(job: Job[CorpusStage]) -> None:
         f" {validation.documents:,} for validation{dropped}"
     )
     manifest.write(out, settings, [output.name for output in outputs], [*download, *suites], figures)
-    for remark in tally.remarks(paths):
+    remarks = tally.remarks(paths)
+    if choice.budget and not tally.dropped["over_budget"]:
+        later = [f"corpus.{key}" for key in UNCOUNTED_STEPS if getattr(corpus, key)] if download else []
+        why = f"; the download counts text before {', '.join(later)}" if later else ""
+        remarks = itertools.chain([f"less text than corpus.budget: {choice.budget}{why}"], remarks)
+    for remark in remarks:
         log.warning("%s: %s", language, remark)
     log.info("%s: %s", language, figures["summary"])
 
 
-def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, train: Split, validation: Split) -> None:
+def check(name: str, corpus: schema.Corpus, tally: Tally, train: Split, validation: Split) -> None:
     """Raise a UserError if there are no training documents, or no validation documents although the user wants some."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
-    sides = "" if corpus.prompt_column is None else "; documents with the same prompt stay in the same split"
-    sides = "; documents with the same text stay in the same split" if corpus.label_columns else sides
+    alike = "prompt" if corpus.prompt_column is not None else "text" if corpus.label_columns else ""
+    sides = f"; documents with the same {alike} stay in the same split" if alike else ""
     if missing := {asked for asked in corpus.categories if not any(is_of(found, asked) for found in tally.categories)}:
         found = escape.some(sorted(tally.categories)) or "none"
         message = f"corpus.categories of {name}: no document is in {escape.some(sorted(missing))}; the text has {found}"
@@ -268,46 +259,27 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
             f"no training text of {name} has a label: the columns {columns} (corpus.label_columns) are empty in all"
             f" {plural(train.documents, 'document')}"
         )
-    if not validation.documents and (corpus.validation_files or corpus.validation_share):
-        if corpus.validation_files:
-            raise UserError(f"corpus.validation_files of {name} contain no document; dropped: {reasons}")
+    if not validation.documents and corpus.validation_files:
+        raise UserError(f"corpus.validation_files of {name} contain no document; dropped: {reasons}")
+    if not validation.documents and corpus.validation_share:
         raise UserError(
             f"{name} has {plural(train.documents, 'document')}, and by chance none is in the validation split"
-            f" (corpus.validation_share = {corpus.validation_share}{sides}); set"
-            f" {validation_advice(corpus, paths, train)}"
+            f" (corpus.validation_share = {corpus.validation_share}{sides}); {set_aside(corpus)}"
         )
 
 
-def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Split) -> str:
-    """Return which settings help if a corpus has so few documents that none is in the validation split."""
-    advice: list[str] = []
-    if corpus.document == "file" and any(split_name(path, corpus.format)[0] == ".txt" for path in paths):
-        advice.append("corpus.document: line (or paragraph) if each line of your .txt files can stand alone")
-    share = min(0.5, 8 / train.documents)
-    if share > corpus.validation_share:
-        advice.append(f"corpus.validation_share: {share:.2g}")
-    return ", ".join([*advice, "or corpus.validation_files" if advice else "corpus.validation_files"])
+def listing(paths: list[Path], settings: CorpusStage) -> list[dict[str, Any]]:
+    """Return path, bytes and sha256 of each local file.
 
-
-class Sources:
-    """The local files. `listing` says that they are those of the settings, and that none changed while it was read."""
-
-    def __init__(self, paths: list[Path], settings: CorpusStage) -> None:
-        """Look at the files before they are read; the settings say what they were (`local_sources.snapshot`)."""
-        self._asked = {pattern: entry for pattern, entry in settings.sources.items() if isinstance(entry, dict)}
-        self._format = settings.corpus.format
-        self._identities = {path.as_posix(): local_sources.identity(path) for path in paths}
-
-    def listing(self) -> list[dict[str, Any]]:
-        """Return path, bytes and sha256 of each file; raise a UserError if one changed since it was first read."""
-        content = local_sources.hashes(sorted(self._identities))
-        for path, before in self._identities.items():
-            if local_sources.identity(path) != before:
-                raise UserError(f"{path} changed while the stage read it; run the workflow again")
-        for pattern, entry in self._asked.items():
-            if local_sources.snapshot({pattern: "corpus"}, file_format=self._format)[pattern] != entry:
-                raise UserError(f"{pattern}: the files changed since the settings were written; run the workflow again")
-        return [{"path": path, "bytes": self._identities[path][0], "sha256": content[path]} for path in content]
+    A UserError says that they are not those of the settings (any more): one may have changed while it was read.
+    """
+    for pattern, entry in settings.sources.items():
+        if not isinstance(entry, dict):  # the texts that come with Python
+            continue
+        if local_sources.snapshot({pattern: "corpus"}, file_format=settings.corpus.format)[pattern] != entry:
+            raise UserError(f"{pattern}: the files changed since the settings were written; run the workflow again")
+    content = local_sources.hashes(sorted(path.as_posix() for path in paths))
+    return [{"path": path, "bytes": Path(path).stat().st_size, "sha256": found} for path, found in content.items()]
 
 
 if __name__ == "__main__":

@@ -9,15 +9,48 @@ All steps together have at most seven numbers of each document in memory (56 byt
 """
 
 import contextlib
+import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from babelmill.config import schema
-from babelmill.corpus.budget import Budget
-from babelmill.corpus.near_copies import ASIDE, HELD_OUT, TRAINING, near_copies
-from babelmill.corpus.spool import Spool
+from babelmill.config.languages import WORD
+from babelmill.corpus.near_copies import near_copies
+from babelmill.corpus.record_batches import Spool, sizes_of
 from babelmill.corpus.tally import Tally
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """Says how much text to take: `limit` is a number of `unit` (`bytes`, `exact words` or `documents`)."""
+
+    limit: int
+    unit: str
+
+    @classmethod
+    def parse(cls, value: float | str, byte_premium: float) -> "Budget":
+        """Return the budget of a language.
+
+        A number means megabytes (10^6 bytes) of English-equivalent text. `N words` means N times 5.43 bytes of such
+        text. In this language, text with the same content takes `byte_premium` times as many bytes. `N exact words`
+        are separated by white space, and `N documents` means a number of documents.
+        """
+        if isinstance(value, str):
+            number, unit = value.split(maxsplit=1)
+            if unit in ("documents", "exact words"):
+                return cls(int(number), unit)
+            return cls(round(int(number) * WORD * byte_premium), "bytes")
+        return cls(round(value * 1e6 * byte_premium), "bytes")
+
+    def sizes(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Return the size of each document of a batch in the budget's unit, [N] int64."""
+        if self.unit == "documents":
+            return np.ones(batch.num_rows, np.int64)
+        if self.unit == "exact words":
+            return np.array([len(text.split()) for text in batch["text"].to_pylist()], np.int64)
+        return sizes_of(batch)
 
 
 def is_validation(side: np.ndarray, share: float) -> np.ndarray:
@@ -108,11 +141,8 @@ class Choice:
 
     def _without_near_copies(self, spool: Spool, held: int, threshold: float, scratch: Path) -> None:
         """Drop near copies of earlier documents, but no document of the user's own validation text."""
-        marks = np.where(self.validation, np.uint8(ASIDE), np.uint8(TRAINING))
-        marks[:held] = HELD_OUT
-        with contextlib.closing(near_copies(spool, self._stays, marks, threshold, scratch)) as copies:
+        with contextlib.closing(near_copies(spool, self._stays, held, threshold, scratch)) as copies:
             for row, text, copy in copies:
-                reason = "near_validation" if copy.mark == HELD_OUT else "near_duplicate"
+                reason = "near_validation" if copy.of < held else "near_duplicate"
                 self._drop(np.array([row]), reason)
-                self._tally.across_splits += int(reason == "near_duplicate" and copy.mark != marks[row])
                 self._tally.examples.add(reason, text, note=f"{copy.similarity:.2f} of: {copy.beginning}")

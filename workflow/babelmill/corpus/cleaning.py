@@ -3,32 +3,40 @@
 These functions change a text only if the configuration asks for it. The order is: category, repair (which needs the
 control characters that broken text has), control characters, normalisation (it comes after the removal of characters,
 since their neighbours may then combine), cleaners, language, length, test sentences.
+
+A suite that stands in the training text makes its scores too good (`corpus.decontaminate`): `suites/sought.py` says
+what counts as standing there. The whole document goes, since what is around a test sentence often belongs to it.
 """
 
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
+import bisect
 import dataclasses
 import functools
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from babelmill.config import schema
-from babelmill.corpus.budget import Budget
+from babelmill.core import manifest
+from babelmill.corpus.choosing import Budget
 from babelmill.corpus.cleaners import steps_of
-from babelmill.corpus.decontamination import Decontamination
 from babelmill.corpus.identification import Identification, other_languages
 from babelmill.corpus.near_copies import BANDS, bands_of, compared
 from babelmill.corpus.record_batches import LABELS, PROMPT, keys_of, sides_of, sizes_of, texts_of
 from babelmill.corpus.tally import Tally
-from babelmill.suites.sought import whole_texts
+from babelmill.suites.items import ITEMS
+from babelmill.suites.items import texts_of as texts_of_items
+from babelmill.suites.sought import Sought, sought, whole_texts
 from babelmill.tokens.clean_text import CONTROL
 
 SUSPICIOUS = {"nul_characters": "\0", "byte_order_marks": "\ufeff"}
@@ -43,6 +51,31 @@ REPAIR: dict[str, Any] = {
 }
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Decontamination:
+    """Holds what no document may hold."""
+
+    asked: Sought  # the texts of all items
+    suites: list[str]  # the names of the suites
+    ends: list[int]  # how many items there are up to the end of each suite
+
+    def found_in(self, text: str) -> tuple[list[str], str]:
+        """Return the suites of the items that a text holds, sorted, and the first words that are in both."""
+        sequences = self.asked.found_in(text)
+        places = {bisect.bisect(self.ends, item) for item in self.asked.items_of(sequences)}
+        return sorted(self.suites[i] for i in places), self.asked.words_of(sequences[0]) if sequences else ""
+
+
+def decontamination(folders: list[Path]) -> Decontamination:
+    """Return what no document may hold; `folders`: results of the stage `suite`."""
+    texts, ends, suites = [], [], []
+    for folder in folders:
+        suites.append(manifest.verify(folder, ITEMS)["settings"]["suite"])
+        texts += texts_of_items(pq.ParquetFile(folder / ITEMS).read(["prompts", "options"]))
+        ends.append(len(texts))
+    return Decontamination(sought(texts), suites, ends)
+
+
 @dataclasses.dataclass(frozen=True)
 class Steps:
     """Says what is done with each document."""
@@ -54,9 +87,9 @@ class Steps:
 
 
 def prepared(batch: pa.RecordBatch, steps: Steps) -> tuple[pa.RecordBatch, Tally]:
-    """Return the clean documents of a batch with the numbers that decide on them (`spool.py`), and their counts."""
+    """Return the clean documents of a batch with the numbers that decide on them (see `Spool`), and their counts."""
     corpus, tally = steps.corpus, Tally()
-    batch = clean(batch, corpus, tally, steps.identification, steps.decontamination)
+    batch = clean(batch, steps, tally)
     words = [[len(text.split()) for text in column.to_pylist()] for column in texts_of(batch).values()]
     numbers = {"bytes": sizes_of(batch), "words": np.sum(np.array(words, np.int64), 0)}
     numbers |= zip(("key0", "key1"), keys_of(batch).T, strict=True)
@@ -70,38 +103,27 @@ def prepared(batch: pa.RecordBatch, steps: Steps) -> tuple[pa.RecordBatch, Tally
     return pa.RecordBatch.from_arrays([*batch.columns, *arrays], names=[*batch.schema.names, *numbers]), tally
 
 
-def clean(
-    batch: pa.RecordBatch,
-    corpus: schema.Corpus,
-    tally: Tally,
-    identification: Identification | None = None,
-    decontamination: Decontamination | None = None,
-) -> pa.RecordBatch:
-    """Clean and filter a batch as the section `corpus` of the configuration says. A missing prompt becomes "".
-
-    Documents that are not in the language of `identification` are dropped, and those that hold a test sentence of
-    `decontamination`.
-    """
+def clean(batch: pa.RecordBatch, steps: Steps, tally: Tally) -> pa.RecordBatch:
+    """Clean and filter a batch. A missing prompt becomes ""."""
+    corpus = steps.corpus
     if corpus.categories:
         found = batch["category"].to_pylist()
         tally.categories.update(set(found) - {None})
-        batch = keep(
-            batch, np.array([is_used(each, corpus.categories) for each in found], bool), "other_category", tally
-        )
+        batch = keep(batch, [is_used(each, corpus.categories) for each in found], "other_category", tally)
     batch = keep(batch, pc.is_valid(batch["text"]), "empty", tally)
     of_all, of_category = steps_of_all(corpus), steps_of(corpus.cleaners, batch["category"].to_pylist())
     for name, found in texts_of(batch).items():
-        steps = [[*of_all, *own] if name == "text" else of_all for own in of_category]
-        if name != "text" or any(steps):
-            texts = [_cleaned(text or "", its, tally) for text, its in zip(found.to_pylist(), steps, strict=True)]
+        its_steps = [[*of_all, *own] if name == "text" else of_all for own in of_category]
+        if name != "text" or any(its_steps):
+            texts = [_cleaned(text or "", its, tally) for text, its in zip(found.to_pylist(), its_steps, strict=True)]
             batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(texts, pa.string()))
-    if identification is not None:
-        notes = other_languages(batch["text"], identification, tally)
-        batch = keep(batch, np.array([not note for note in notes], bool), "other_language", tally, notes)
+    if steps.identification is not None:
+        notes = other_languages(batch["text"], steps.identification, tally)
+        batch = keep(batch, [not note for note in notes], "other_language", tally, notes)
     batch = long_enough(batch, corpus, tally)
-    if decontamination is not None:
-        notes = _held_items(batch, decontamination, tally)
-        batch = keep(batch, np.array([not note for note in notes], bool), "test_text", tally, notes)
+    if steps.decontamination is not None:
+        notes = _held_items(batch, steps.decontamination, tally)
+        batch = keep(batch, [not note for note in notes], "test_text", tally, notes)
     count_suspicious(batch, tally)
     return batch
 
@@ -132,10 +154,12 @@ def is_used(category: str | None, names: list[str]) -> bool:
 
 def count_suspicious(batch: pa.RecordBatch, tally: Tally) -> None:
     """Count the documents of a batch that contain characters which nobody sees, and which stay."""
+    texts = texts_of(batch).values()
+    raw = b"".join(data.to_pybytes() for text in texts if (data := text.buffers()[2]))
     for kind, character in SUSPICIOUS.items():
-        found = [pc.match_substring(text, character) for text in texts_of(batch).values()]
-        if count := functools.reduce(pc.or_, found).true_count:
-            tally.contains[kind] += count
+        if character.encode() in raw:  # seldom; this takes a tenth of the time of the next lines
+            found = [pc.match_substring(text, character) for text in texts]
+            tally.contains[kind] += functools.reduce(pc.or_, found).true_count
 
 
 Step = tuple[str, Callable[[str], str]]  # its kind (`tally.CHANGED`), and what it makes of a text
@@ -196,22 +220,16 @@ def _held_items(batch: pa.RecordBatch, asked: Decontamination, tally: Tally) -> 
 
 
 def keep(
-    batch: pa.RecordBatch,
-    mask: pa.BooleanArray | np.ndarray,
-    reason: str,
-    tally: Tally,
-    notes: Sequence[str] | None = None,
+    batch: pa.RecordBatch, mask: pa.BooleanArray | list[bool], reason: str, tally: Tally, notes: Sequence[str] = ()
 ) -> pa.RecordBatch:
-    """Return the rows where `mask` (bool [rows]) is true, and count the others under `reason`.
+    """Return the rows where `mask` is true, and count the others under `reason`.
 
     With `notes`, one per row, the texts that are dropped become examples, each with its note.
     """
-    mask = pa.array(mask) if isinstance(mask, np.ndarray) else mask
-    kept = mask.true_count
-    if kept == batch.num_rows:
-        return batch
-    tally.dropped[reason] += batch.num_rows - kept
-    if notes is not None:
-        for row in np.flatnonzero(~pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist():
-            tally.examples.add(reason, batch["text"][row].as_py() or "", note=notes[row])
-    return batch.filter(mask)
+    mask = pa.array(mask, pa.bool_()) if isinstance(mask, list) else mask
+    if dropped := batch.num_rows - mask.true_count:
+        tally.dropped[reason] += dropped
+        for note, stays, text in zip(notes, mask, batch["text"], strict=False):
+            if not stays.as_py():
+                tally.examples.add(reason, text.as_py() or "", note=note)
+    return batch.filter(mask) if dropped else batch

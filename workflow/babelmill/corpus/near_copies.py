@@ -30,8 +30,7 @@ import pyarrow.compute as pc
 from rensa import RMinHash
 
 from babelmill.core.bars import Bar
-from babelmill.corpus.record_batches import PROMPT
-from babelmill.corpus.spool import Spool
+from babelmill.corpus.record_batches import PROMPT, Spool
 from babelmill.tokens.hashed_words import bytes_of, mixed, with_word, words_of
 
 BANDS = [f"band{i}" for i in range(16)]  # columns of a spool; 0 stands for a text without shingles
@@ -42,8 +41,7 @@ SEED = 1  # of the signatures
 AT_ONCE = 256  # texts; rensa returns lists, and long ones are slow
 MEMBERS = 4
 LARGEST = 1 << 16  # shingles; of a text with more, those with the smallest hashes stand for all (error below 0.005)
-RECORD = struct.Struct("<B160sI")  # mark, beginning, number of shingles
-TRAINING, ASIDE, HELD_OUT = range(3)  # for training; for validation; the user's own validation text
+RECORD = struct.Struct("<Q160sI")  # number of the document, beginning, number of shingles
 
 
 def compared(batch: pa.RecordBatch) -> pa.StringArray:
@@ -129,7 +127,7 @@ class Copy:
     """Says that a text is a near copy."""
 
     similarity: float  # the Jaccard index with the earlier text that stays
-    mark: int  # the mark of that text
+    of: int  # the number of that text
     beginning: str  # its first characters
 
 
@@ -156,12 +154,12 @@ def groups_of(documents: Spool, among: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def near_copies(
-    documents: Spool, among: np.ndarray, marks: np.ndarray, threshold: float, scratch: Path | None
+    documents: Spool, among: np.ndarray, held: int, threshold: float, scratch: Path | None
 ) -> Generator[tuple[int, str, Copy]]:
     """Yield which documents are near copies: number, text, and of what.
 
-    A copy is at least as similar as the threshold. `among`: bool [documents], those that are looked at; `marks`: small
-    numbers, one a document. All with the mark `HELD_OUT` stay. `scratch` is the folder for temporary files.
+    A copy is at least as similar as the threshold. `among`: bool [documents], those that are looked at. The first
+    `held` documents, the user's own validation text, all stay. `scratch` is the folder for temporary files.
     """
     texts, groups, count = groups_of(documents, among)
     members = np.zeros((count, MEMBERS), np.int64)  # places in `staying`; 0 stands for no text
@@ -177,20 +175,19 @@ def near_copies(
             for i, (row, its_groups) in enumerate(zip(rows.tolist(), of_rows, strict=False)):
                 own, text = sample_of(found[ends[i] : ends[i + 1]]), chosen["text"][i].as_py()
                 mine = members[its_groups]
-                places = sorted({*mine.ravel().tolist()} - {0}) if marks[row] != HELD_OUT else []
-                if copy := next(
-                    filter(None, (_copy(staying.fileno(), place, own, threshold) for place in places)), None
-                ):
+                places = sorted({*mine.ravel().tolist()} - {0}) if row >= held else []
+                copies = (_copy(staying.fileno(), place, own, threshold) for place in places)
+                if copy := next(filter(None, copies), None):
                     yield row, text, copy
                 elif (free := (mine == 0).any(1)).any():
                     members[its_groups[free], (mine[free] == 0).argmax(1)] = end
                     beginning = compared(chosen.slice(i, 1))[0].as_py()[: RECORD.size].encode()
-                    end += staying.write(RECORD.pack(int(marks[row]), beginning, len(own)) + own.tobytes())
+                    end += staying.write(RECORD.pack(row, beginning, len(own)) + own.tobytes())
             bar.show(first + len(batch), f"near copies: {first + len(batch):,}/{total:,} documents")
 
 
 def _copy(staying: int, place: int, own: np.ndarray, threshold: float) -> Copy | None:
     """Return that a text is a copy of the one that is stored at a place; None if it is none."""
-    mark, beginning, size = RECORD.unpack(os.pread(staying, RECORD.size, place))
+    row, beginning, size = RECORD.unpack(os.pread(staying, RECORD.size, place))
     found = similarity(own, np.frombuffer(os.pread(staying, 8 * size, place + RECORD.size), np.uint64))
-    return Copy(found, mark, beginning.rstrip(b"\0").decode(errors="ignore")) if found >= threshold else None
+    return Copy(found, row, beginning.rstrip(b"\0").decode(errors="ignore")) if found >= threshold else None

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,11 @@ import pyarrow as pa
 
 from babelmill.config import schema
 from babelmill.core.escape import line
-from babelmill.core.files import UserError
 from babelmill.core.formats import format_of
 from babelmill.corpus.record_batches import (
     BLOCK,
     CONTEXT,
     LABELS,
-    MAX_DOCUMENT,
     METADATA,
     ORIGIN,
     PROMPT,
@@ -26,8 +24,8 @@ from babelmill.corpus.record_batches import (
     schema_of,
 )
 from babelmill.corpus.tally import Tally
-from babelmill.tables.rows import Asked, rows
-from babelmill.tables.text import BadRow, Form
+from babelmill.tables.rows import Asked, Column, columns_of_rows, listed
+from babelmill.tables.text import Form
 from babelmill.tokens.label_text import context_text, label_text
 
 log = logging.getLogger("babelmill.corpus")
@@ -65,17 +63,18 @@ class Reading:
             found.append(Asked(corpus.context_column, "corpus.context_column", "value"))
         return found + [Asked(name, "metadata", "anything", optional=True) for name in METADATA]
 
-    def columns(self, path: Path, numbers: Sequence[int], found: Iterable[list[Any]]) -> dict[str, Sequence[Any]]:
+    def documents(self, path: Path, numbers: Sequence[int], found: Sequence[Column]) -> dict[str, Column]:
         """Return the columns that were `asked` of rows of a file, which have these numbers, as those of documents."""
         cells = iter(found)
-        columns: dict[str, Sequence[Any]] = {"text": next(cells)}
+        columns: dict[str, Column] = {"text": next(cells)}
         if self.corpus.prompt_column is not None:
             columns[PROMPT] = next(cells)
         if self.corpus.label_columns:
-            labels = [map(label_text, next(cells)) for _ in self.corpus.label_columns]
+            labels = [map(label_text, listed(next(cells))) for _ in self.corpus.label_columns]
             columns[LABELS] = [*zip(*labels, strict=True)]
             given = self.corpus.context_column is not None
-            columns[CONTEXT] = [*map(context_text, next(cells) if given else [self.corpus.context] * len(numbers))]
+            context = listed(next(cells)) if given else [self.corpus.context] * len(numbers)
+            columns[CONTEXT] = [*map(context_text, context)]
             unit = "row" if format_of(path, file_format=self.corpus.format)[0] == ".parquet" else "line"
             columns[ORIGIN] = [f"{path}: {unit} {number}" for number in numbers]
         return columns | dict(zip(METADATA, cells, strict=True))
@@ -87,38 +86,23 @@ def read(paths: Sequence[Path], reading: Reading, tally: Tally) -> Iterator[pa.R
     A UserError says that there is no such file or column, or, unless it is skipped, that input is bad or ends early.
     """
     waiting: dict[str, list[Any]] = {name: [] for name in reading.of_documents.names}
-    # One list for the cells of all rows: with a list for each row, Python's garbage collector takes half of the time.
-    numbers, cells = list[int](), list[Any]()
-    size, before, said = 0, 0, 0.0
-
-    def bad(problem: BadRow) -> None:
-        tally.bad(problem, whole=not numbers and tally.read == before)
-
-    def add(path: Path) -> None:
-        if numbers:
-            width = len(cells) // len(numbers)
-            for name, values in reading.columns(path, numbers, (cells[i::width] for i in range(width))).items():
-                waiting[name] += values
-            tally.read += len(numbers)
-            numbers.clear()
-            cells.clear()
-
+    size, said = 0, 0.0
     for place, path in enumerate(paths, 1):
         if time.monotonic() - said > QUIET:
             log.info("reading %s (%d of %d)", line(path), place, len(paths))
             said = time.monotonic()
-        before = tally.read
-        for number, row in rows(path, reading.asked(path), reading.form, bad):
-            numbers.append(number)
-            cells += row
-            size += len(row[0] or "")
-            if size > MAX_DOCUMENT:
-                advice = "set corpus.document: line, or paragraph, if these can stand alone"
-                raise UserError(f"{line(path)}: a document of more than {MAX_DOCUMENT:,} characters; {advice}")
-            if size > BLOCK or len(numbers) + len(waiting["text"]) >= ROWS:
-                add(path)
+        for numbers, found in columns_of_rows(path, reading.asked(path), reading.form, tally.bad):
+            documents = reading.documents(path, numbers, found)
+            tally.read += len(numbers)
+            of_arrow = isinstance(documents["text"], pa.Array)  # about 1 MB, which has its batch
+            if not of_arrow:
+                size += sum(map(len, filter(None, documents["text"])))
+                for name, values in documents.items():
+                    waiting[name] += listed(values)
+            if waiting["text"] and (of_arrow or size > BLOCK or len(waiting["text"]) >= ROWS):
                 yield batch_of(waiting, tally)
                 waiting, size = {name: [] for name in waiting}, 0
-        add(path)
+            if of_arrow:
+                yield batch_of(documents, tally)
     if waiting["text"]:
         yield batch_of(waiting, tally)

@@ -1,4 +1,4 @@
-"""Define the record batches in which documents go from the readers through cleaning to the spool, and their digests.
+"""Define the batches in which documents go from their files to the corpus, and keep them on disk in between.
 
 A batch holds about 1 MB of text, however large the file is. A digest of 128 bits stands for a document wherever
 documents are compared: two with the same BLAKE2b digest count as the same (among a billion documents, the chance that
@@ -8,6 +8,10 @@ The same digest decides whether a document is for validation, and whether a samp
 document itself, so adding documents moves no other document. If a document has a prompt, the digest covers prompt and
 text, but only the prompt decides its split. So all answers to a question are in the same split. If a document has
 labels, the digest covers text, context and labels, but only the text decides its split. So no text is in both splits.
+
+The spool is a Parquet file of all clean documents in their order. Beside each stand the numbers that decide on it: its
+digests, its size and, if they are asked for, what it weighs in a budget and the bands of near copies. One column of
+numbers is in memory at a time, never the text.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -15,36 +19,45 @@ labels, the digest covers text, context and labels, but only the text decides it
 
 import json
 import re
-from collections.abc import Container, Sequence
+from collections import Counter
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any
+from typing import IO, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from babelmill.corpus.tally import Tally
+from babelmill.tokens.label_text import NO_LABEL
 
 METADATA = ("category", "license", "script", "data-source", "doc-id")
 SCHEMA = pa.schema([pa.field(name, pa.string()) for name in ("text", *METADATA)])
 PROMPT = "prompt"  # batches have this column if `corpus.prompt_column` is set; the text is then the response
-WITH_PROMPTS = SCHEMA.append(pa.field(PROMPT, pa.string()))
 # The columns of labelled text are its context ("" if it has none), a label for each of `corpus.label_columns` (null if
 # it has none), and its origin (`texts/a.csv: line 7`).
 CONTEXT, LABELS, ORIGIN = "context", "labels", "origin"
-WITH_LABELS = pa.schema(
-    [*SCHEMA, pa.field(CONTEXT, pa.string()), pa.field(LABELS, pa.list_(pa.string())), pa.field(ORIGIN, pa.string())]
-)
+OF_LABELS = pa.schema([(CONTEXT, pa.string()), (LABELS, pa.list_(pa.string())), (ORIGIN, pa.string())])
 BLOCK = 1 << 20  # bytes read at a time
 TEXTS = ("text", PROMPT, CONTEXT)
 ROWS = 8192  # documents in a batch at most
-MAX_DOCUMENT = 1 << 29  # characters of up to 4 bytes; a batch of Arrow strings holds at most 2 GiB
 SURROGATE = re.compile("[\ud800-\udfff]")
+ROW_GROUP = 16 << 20  # bytes: of text in the results, of everything in the spool
+MEASURES = ("bytes", "words")
 
 
-def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.RecordBatch:
-    """Return a batch of `SCHEMA`, `WITH_PROMPTS` or `WITH_LABELS` from lists. Metadata that is not given is null.
+def schema_of(names: Container[str]) -> pa.Schema:
+    """Return the schema of documents with these columns."""
+    if LABELS in names:
+        return pa.schema([*SCHEMA, *OF_LABELS])
+    return SCHEMA.append(pa.field(PROMPT, pa.string())) if PROMPT in names else SCHEMA
+
+
+def batch_of(columns: Mapping[str, list[Any] | pa.Array], tally: Tally | None = None) -> pa.RecordBatch:
+    """Return a batch of text, with prompts or with labels. Metadata that is not given is null.
 
     UTF-8 cannot represent lone surrogates (`"\\ud800"` in JSON): they become U+FFFD. `tally` counts such documents.
     """
@@ -52,38 +65,36 @@ def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.Re
     arrays = []
     for field in schema:
         values = columns.get(field.name)
-        if values is None or (field.name in METADATA and values.count(None) == count):
+        if isinstance(values, pa.Array):
+            arrays.append(values)
+        elif values is None or (field.name in METADATA and values.count(None) == count):
             arrays.append(pa.nulls(count, pa.string()))
-            continue
-        if field.name == LABELS:
-            _count_replaced([label for labels in values for label in labels], tally)
-            arrays.append(lists_of(values))
-            continue
-        try:
-            arrays.append(_strings(values))
-        except (UnicodeEncodeError, AttributeError):
-            _count_replaced(values, tally)
-            arrays.append(_strings([as_text(value) for value in values]))
+        elif field.name == LABELS:
+            texts = strings([label for labels in values for label in labels], tally)
+            ends = np.arange(count + 1, dtype=np.int32) * (len(texts) // max(1, count))
+            arrays.append(pa.ListArray.from_arrays(pa.array(ends), texts))
+        else:
+            arrays.append(strings(values, tally))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _count_replaced(values: list[Any], tally: Tally | None) -> None:
-    """Count the texts that have a lone surrogate."""
-    count = sum(isinstance(value, str) and SURROGATE.search(value) is not None for value in values)
-    if tally and count:
-        tally.changed["lone_surrogates"] += count
+def strings(values: list[Any], tally: Tally | None) -> pa.StringArray:
+    """Return an Arrow array of texts; a value that is none becomes JSON.
+
+    For strings that are not ASCII, to encode them here is four times as fast as `pa.array`.
+    """
+    try:
+        encoded = [value if value is None else value.encode() for value in values]
+    except (UnicodeEncodeError, AttributeError):  # half of a surrogate pair, or no text
+        if tally and (count := sum(isinstance(value, str) and bool(SURROGATE.search(value)) for value in values)):
+            tally.changed["lone_surrogates"] += count
+        encoded = [value if value is None else _as_text(value).encode() for value in values]
+    return pa.array(encoded, pa.binary()).view(pa.string())
 
 
-def schema_of(names: Container[str]) -> pa.Schema:
-    """Return the schema of documents with these columns."""
-    return WITH_LABELS if LABELS in names else WITH_PROMPTS if PROMPT in names else SCHEMA
-
-
-def lists_of(rows: Sequence[Sequence[str | None]]) -> pa.ListArray:
-    """Return rows that have equally many texts as Arrow lists. Lone surrogates become U+FFFD."""
-    texts = pa.array([as_text(text) for row in rows for text in row], pa.string())
-    ends = np.arange(len(rows) + 1, dtype=np.int32) * (len(texts) // max(1, len(rows)))
-    return pa.ListArray.from_arrays(pa.array(ends), texts)
+def _as_text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    return SURROGATE.sub("\ufffd", text)
 
 
 def texts_of(batch: pa.RecordBatch) -> dict[str, pa.StringArray]:
@@ -97,23 +108,6 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
     return np.stack(sizes).sum(0, dtype=np.int64)
 
 
-def _strings(values: list[str | None]) -> pa.StringArray:
-    """Return texts as an Arrow array. For strings that are not ASCII, this is four times as fast as `pa.array`.
-
-    A UnicodeEncodeError says that a text has a lone surrogate, an AttributeError that a value is not text.
-    """
-    encoded = [value if value is None else value.encode() for value in values]
-    return pa.array(encoded, pa.binary()).view(pa.string())
-
-
-def as_text(value: Any) -> str | None:
-    """Return a metadata value as text that UTF-8 can represent. A value that is not text becomes JSON."""
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-    return SURROGATE.sub("\ufffd", text)
-
-
 def digests(text: pa.StringArray) -> np.ndarray:
     """Return the digest of each document, uint64 of shape [documents, 2]. Nulls are not allowed."""
     if not len(text):
@@ -121,7 +115,11 @@ def digests(text: pa.StringArray) -> np.ndarray:
     _, offsets, data = text.buffers()
     bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].tolist()
     view = memoryview(data) if data is not None else memoryview(b"")
-    joined = b"".join([blake2b(view[a:b], digest_size=16).digest() for a, b in pairwise(bounds)])
+    return _digests(view[a:b] for a, b in pairwise(bounds))
+
+
+def _digests(parts: Iterator[memoryview]) -> np.ndarray:
+    joined = b"".join([blake2b(part, digest_size=16).digest() for part in parts])
     return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
 
 
@@ -139,9 +137,7 @@ def keys_of(batch: pa.RecordBatch) -> np.ndarray:
 
 def _joined(*parts: np.ndarray) -> np.ndarray:
     """Combine the digests of the documents' parts, each [documents, 2], to one digest per document."""
-    whole = np.concatenate(parts, 1)
-    joined = b"".join([blake2b(row.tobytes(), digest_size=16).digest() for row in whole])
-    return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
+    return _digests(memoryview(row.tobytes()) for row in np.concatenate(parts, 1))
 
 
 def sides_of(batch: pa.RecordBatch) -> np.ndarray:
@@ -156,3 +152,116 @@ def sides_of(batch: pa.RecordBatch) -> np.ndarray:
 def has_prompt(batch: pa.RecordBatch) -> np.ndarray:
     """Return bool [documents]: whether the prompt of each document is not empty."""
     return pc.not_equal(batch[PROMPT], "").to_numpy(zero_copy_only=False)
+
+
+class RowGroups:
+    """Writes record batches as Parquet, in row groups of about 16 MB, which fit into the memory of their readers.
+
+    A thread compresses a row group (without Python's lock) while the next is collected.
+    """
+
+    def __init__(self, file: IO[bytes] | str, columns: pa.Schema, compression: str) -> None:
+        self._parquet = pq.ParquetWriter(
+            file,
+            columns,
+            compression=compression,
+            use_dictionary=list(METADATA),  # pyright: ignore[reportArgumentType] (pyarrow takes names of columns, too)
+            write_statistics=False,
+        )
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._size = 0
+
+    def write(self, batch: pa.RecordBatch, size: int) -> None:
+        """Write a batch that counts as so many bytes."""
+        if batch.num_rows:
+            self._waiting.append(batch)
+            self._size += size
+        if self._size >= ROW_GROUP:
+            self._flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write what is waiting and the file's footer."""
+        try:
+            if kind is None:
+                self._flush()
+                self._flush()
+        finally:
+            self._thread.shutdown()
+            self._parquet.close()
+
+    def _flush(self) -> None:
+        """Start to write what is waiting, after the row group before it is written."""
+        if self._writing:
+            self._writing.result()
+        self._writing = None
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting)
+            self._writing = self._thread.submit(self._parquet.write_table, table, row_group_size=table.num_rows)
+        self._waiting, self._size = [], 0
+
+
+class Spool:
+    """The documents that were written to a spool. Each has a number: its place."""
+
+    def __init__(self, path: str) -> None:
+        self._parquet = pq.ParquetFile(path)
+        self.documents: int = self._parquet.metadata.num_rows
+        self.columns: list[str] = self._parquet.schema_arrow.names
+
+    def numbers(self, column: str) -> np.ndarray:
+        """Return a column of numbers, [documents]."""
+        found, at = np.empty(self.documents, self._parquet.schema_arrow.field(column).type.to_pandas_dtype()), 0
+        for group in range(self._parquet.num_row_groups):
+            for chunk in self._parquet.read_row_group(group, columns=[column])[column].chunks:
+                found[at : at + len(chunk)] = chunk.to_numpy()
+                at += len(chunk)
+        return found
+
+    def batches(self, columns: Sequence[str]) -> Generator[tuple[int, pa.RecordBatch]]:
+        """Yield these columns in batches, each with the number of its first document."""
+        at = 0
+        for group in range(self._parquet.num_row_groups):
+            table = self._parquet.read_row_group(group, columns=list(columns))
+            for batch in table.combine_chunks().to_batches(max_chunksize=max(1, len(table) // 16)):
+                yield at, batch
+                at += len(batch)
+
+
+def without_labels(labels: pa.ListArray) -> int:
+    """Return the number of documents without any label, or with `NA` and its like in place of one."""
+    missing = pc.is_in(labels.flatten(), pa.array([None, *sorted(NO_LABEL)])).to_numpy(zero_copy_only=False)
+    return int(missing.reshape(len(labels), -1).all(1).sum())
+
+
+class Split(RowGroups):
+    """Writes the documents of a split, and counts what it writes."""
+
+    def __init__(self, file: IO[bytes], columns: pa.Schema) -> None:
+        super().__init__(file, columns, "zstd")
+        self._columns = columns.names
+        self.documents = self.bytes = self.words = self.with_prompt = self.without_labels = 0
+        self.by_category: Counter[str] = Counter()
+        self.by_license: Counter[str] = Counter()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write a batch of the spool, which has `MEASURES`."""
+        if not batch.num_rows:
+            return
+        size, words = (int(pc.sum(batch[name]).as_py()) for name in MEASURES)
+        self.documents += batch.num_rows
+        self.bytes += size
+        self.words += words
+        if PROMPT in batch.schema.names:
+            self.with_prompt += int(has_prompt(batch).sum())
+        if LABELS in batch.schema.names:
+            self.without_labels += without_labels(batch[LABELS])
+        for name, counter in (("category", self.by_category), ("license", self.by_license)):
+            if batch[name].null_count < batch.num_rows:
+                found = batch[name].drop_null().value_counts().to_pylist()
+                counter.update({pair["values"]: pair["counts"] for pair in found})
+        self.write(batch.select(self._columns), size)

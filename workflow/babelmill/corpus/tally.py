@@ -2,19 +2,24 @@
 
 Every document is either kept, or counted in `dropped` under one reason. So `read` is the sum of both. Each step of the
 stage has a name here: a reason of `DROPPED` if it drops documents, a kind of `CHANGED` if it changes them.
+
+Some examples of what each step changed or dropped are kept, for a person to judge the step by: those with the smallest
+digests of their texts. So they are a fair sample of the whole corpus, and the same for any number of processes and any
+order of files.
 """
 
 import dataclasses
+import heapq
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
-from babelmill.corpus.examples import Examples
 from babelmill.tables.text import BadRow
 
 log = logging.getLogger(__name__)
@@ -58,7 +63,60 @@ CONTAINED = {
         " it)"
     ),
 }
+MOST = 50  # examples of a step
+LONGEST = 200  # characters of an example
 TENTH = 0.1  # share of the input; a corpus that loses more has to say so in other words
+
+
+@dataclasses.dataclass
+class Examples:
+    """Holds up to `MOST` examples of each step."""
+
+    _steps: dict[str, dict[bytes, dict[str, Any]]] = dataclasses.field(default_factory=dict)
+
+    def add(self, step: str, text: str, **facts: Any) -> None:
+        """Add a text that a step dropped or changed, with what the manifest says of it."""
+        key = blake2b(text.encode(), digest_size=8).digest()
+        found = self._steps.setdefault(step, {})
+        if len(found) < 2 * MOST or key < max(found):
+            self._add(found, {key: {"text": text[:LONGEST], **facts}})
+
+    def change(self, step: str, before: str, after: str) -> None:
+        """Add a text that a step changed: the place of the first change, before and after."""
+        start = max(0, first_difference(before, after) - LONGEST // 4)
+        self.add(step, before[start : start + LONGEST], after=after[start : start + LONGEST])
+
+    def merge(self, part: "Examples") -> None:
+        for step, found in part._steps.items():
+            self._add(self._steps.setdefault(step, {}), found)
+
+    def by_step(self) -> dict[str, list[dict[str, Any]]]:
+        """Return {step: examples}, sorted by step and digest."""
+        return {
+            step: [found[key] for key in heapq.nsmallest(MOST, found)] for step, found in sorted(self._steps.items())
+        }
+
+    @staticmethod
+    def _add(found: dict[bytes, dict[str, Any]], others: dict[bytes, dict[str, Any]]) -> None:
+        """Add examples, and forget those that cannot be among the first any more."""
+        for key, example in others.items():
+            found.setdefault(key, example)
+        if len(found) > 2 * MOST:
+            kept = {key: found[key] for key in heapq.nsmallest(MOST, found)}
+            found.clear()
+            found.update(kept)
+
+
+def first_difference(before: str, after: str) -> int:
+    """Return the index of the first character that differs; the length of the shorter text if none does."""
+    start, end = 0, min(len(before), len(after))
+    while start < end:
+        middle = (start + end + 1) // 2
+        if before[start:middle] == after[start:middle]:
+            start = middle
+        else:
+            end = middle - 1
+    return end
 
 
 @dataclasses.dataclass
@@ -76,41 +134,33 @@ class Tally:
     # {suite: number of documents that hold one of its items} of those that `corpus.decontaminate` dropped
     suites: Counter[str] = dataclasses.field(default_factory=Counter)
     with_items: int = 0  # the bytes of these documents
-    across_splits: int = 0  # number of near duplicates whose earlier copy is in the other split
     examples: Examples = dataclasses.field(default_factory=Examples)  # examples of what steps dropped or changed
     # {kind of suspicious characters: number of documents that are kept with them}
     contains: Counter[str] = dataclasses.field(default_factory=Counter)
     # {file: problem} of the files that end early or are not what their names say
     damaged_files: dict[str, str] = dataclasses.field(default_factory=dict)
-    left_out: set[str] = dataclasses.field(default_factory=set)  # those of these files of which nothing was read
     # the categories of the documents, if the configuration selects some
     categories: set[str] = dataclasses.field(default_factory=set)
     _shown: Counter[tuple[Path, str]] = dataclasses.field(default_factory=Counter)
 
     def merge(self, part: "Tally") -> None:
         """Add the counts of a part. Parts come in the order of the documents."""
-        for mine, others in (
-            (self.dropped, part.dropped),
-            (self.changed, part.changed),
-            (self.languages, part.languages),
-            (self.suites, part.suites),
-            (self.contains, part.contains),
-        ):
-            mine.update(others)
+        for name in ("dropped", "changed", "languages", "suites", "contains"):
+            getattr(self, name).update(getattr(part, name))
         self.with_items += part.with_items
         self.examples.merge(part.examples)
         self.categories |= part.categories
 
-    def bad(self, problem: BadRow, whole: bool) -> None:
-        """Report a row, or the rest of a file (`whole`: all of it), that cannot be read: raise it, or count it."""
+    def bad(self, problem: BadRow) -> None:
+        """Report a row, or the rest of a file, that cannot be read: raise it, or count it."""
         if self.on_error == "stop":
-            raise UserError(f"{problem}; correct it, or set corpus.on_error: skip to skip it") from None
+            remedy = "; correct it, or set corpus.on_error: skip to skip it"
+            raise UserError(f"{problem}{remedy if problem.where else ''}") from None
         if problem.reason != "damaged":
             self.read += 1
             self.dropped[problem.reason] += 1
         else:
             self.damaged_files[str(problem.path)] = problem.why
-            self.left_out |= {str(problem.path)} if whole else set()
         self._shown[(problem.path, problem.reason)] += 1
         if self._shown[(problem.path, problem.reason)] <= SHOWN:
             log.warning("%s; %s", problem, "skipped" if problem.where else "the rest of the file is not used")
@@ -127,36 +177,17 @@ class Tally:
         if self.suites:
             found = ", ".join(f"{suite} {count:,}" for suite, count in sorted(self.suites.items()))
             yield f"documents with test sentences ({self.with_items / 1e6:.1f} MB): {found}"
-        if self.across_splits:
-            yield (
-                f"{self.across_splits:,} of the near duplicates would have stood in training and validation, and made"
-                " the scores too good"
-            )
         for kind, count in (+self.changed).items():
             yield f"{plural(count, 'document')} {CHANGED[kind]}"
         for kind, count in (+self.contains).items():
             yield f"{plural(count, 'document')} with {CONTAINED[kind]}"
         if self.damaged_files:
-            files = [path for path in paths if str(path) in self.damaged_files]
-            names = escape.some(f"{path} ({self.damaged_files[str(path)].partition(':')[0]})" for path in files)
-            yield f"{len(files):,} of {plural(len(paths), 'file')} could not be read to the end: {names}"
-            if count := self.cut_short:
-                yield f"the rest of {plural(count, 'file')} is missing, and it is not known how much that is"
-        share = self.lost(paths)
-        if share > TENTH:
+            files = {str(path): self.damaged_files[str(path)] for path in paths if str(path) in self.damaged_files}
+            names = escape.some(f"{path} ({why.partition(':')[0]})" for path, why in files.items())
             yield (
-                f"more than a tenth of the input is lost ({100 * share:.0f} %): the lines above say what could not be"
-                " read"
+                f"{len(files):,} of {plural(len(paths), 'file')} could not be read to the end, and how much is missing"
+                f" is not known: {names}"
             )
-
-    def lost(self, paths: list[Path]) -> float:
-        """Return the largest share of the input that is lost: of the documents, or of the bytes in files left out."""
-        unread = self.dropped["undecodable"] + self.dropped["malformed"]
-        sizes = {str(path): path.stat().st_size for path in paths} if self.left_out else {}
-        left_out = sum(sizes.get(path, 0) for path in self.left_out)
-        return max(unread / max(1, self.read), left_out / max(1, sum(sizes.values())))
-
-    @property
-    def cut_short(self) -> int:
-        """Return the number of files that were read in part. What their rest held, only a whole copy could tell."""
-        return len(self.damaged_files.keys() - self.left_out)
+        share = (self.dropped["undecodable"] + self.dropped["malformed"]) / max(1, self.read)
+        if share > TENTH:
+            yield f"more than a tenth of the documents could not be read ({100 * share:.0f} %)"

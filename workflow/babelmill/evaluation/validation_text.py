@@ -1,9 +1,10 @@
-"""Read the validation text, all of it or a sample of its documents, and compute a model's scores over it.
+"""Read the validation text, all of it or a sample of its documents, as a model reads it.
 
 A sample consists of the documents whose texts have the smallest hashes. So it is the same for every model, tokenizer
 and machine, and a larger sample contains the smaller ones.
 """
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,57 +16,78 @@ from tokenizers import Tokenizer
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.evaluation.metrics import Score, entry
-from babelmill.evaluation.scoring import ScoringStream
+from babelmill.evaluation.rows import Text
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.quality import vocabulary_used
 from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.tokenizer_file import encode
 from babelmill.tokens.vocabulary import Vocabulary
 
 
-class Text:
+class ValidationText:
     """The validation text of a language, and what can be known about it without a model."""
 
     def __init__(
-        self,
-        corpus: Path,
-        shards: Path,
-        tokenizer: Tokenizer,
-        digest: str,
-        vocabulary: Vocabulary,
-        sample: int | None,
-        lossy: bool = False,
+        self, corpus: Path, tokenizer: Tokenizer, vocabulary: Vocabulary, sample: int | None = None, lossy: bool = False
     ):
-        """Read a corpus and its shards, from the folders that the stages of these names made.
+        """Read what the stage `corpus` made, and tokenize the documents to score.
 
-        `digest`: the sha256 of the tokenizer's file. `sample`: how many documents to score; None for all. `lossy`:
-        whether the tokenizer may lose text. A UserError says that the files are damaged or do not belong together.
+        `sample`: how many they are; None for all. `lossy`: whether the tokenizer may lose text. A UserError says that a
+        file is damaged.
         """
-        manifest.verify(shards, "train.safetensors", "validation.safetensors", remember=True)
         manifest.verify(corpus, "validation.parquet")
-        manifest.verify_upstream(shards, corpus)
         self.documents = Documents(corpus / "validation.parquet")  # all documents of the validation text
-        shard = ShardFile.open(shards / "validation.safetensors")
-        if shard.metadata["tokenizer_sha256"] != digest:
-            raise UserError(f"{shard.path} was not made with the exported tokenizer; run the workflow again")
+        self._vocabulary, self._tokenizer = vocabulary, tokenizer
         # whole_bytes: the number of UTF-8 bytes of all documents
         # bytes: [documents to score] the number of UTF-8 bytes of each; for a document with a prompt, those of its
         # response. If the tokenizer is lossless, the scored tokens are exactly these bytes.
         # chosen: [documents to score] the number of each among all documents
         self.chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
-        # with_prompt: how many of the documents to score have a prompt
-        # stream: the tokens of the documents to score, with special tokens
-        self.stream, self.with_prompt = stream_of(shard, self.chosen)
+        self.tokens: list[np.ndarray] = []  # of each document to score, with special ones: [tokens]
+        self.scored: list[np.ndarray] = []  # which of these tokens count: [tokens] bool
+        self.with_prompt = 0  # how many of the documents to score have a prompt
+        for texts in texts_of(self.documents, self.chosen):
+            self._encode(texts)
         # how many of the documents to score are changed by encoding and decoding; their scores are about the text that
         # the tokenizer keeps
         self.changed = changed(tokenizer, self.documents, self.chosen) if lossy else 0
-        training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
-        # the share of the vocabulary that occurs in the training text
-        self.vocabulary_used = vocabulary_used(tokenizer, training[: vocabulary.entries])
-        text = self.stream.is_text(vocabulary)
-        self.count = int(text.sum())  # the number of tokens to score
-        surprise = np.where(text, unigram_nats(training, vocabulary)[self.stream.tokens], 0.0)
-        # [documents to score] the nats of the unigram baseline
-        self.unigram = np.add.reduceat(surprise, np.flatnonzero(self.stream.tokens == vocabulary.bos))
+        self.count = sum(int(scored.sum()) for scored in self.scored)  # the number of tokens to score
+        # unigram: [documents to score] the nats of the unigram baseline
+        # vocabulary_used: the share of the vocabulary that occurs in the training text
+        self.unigram: np.ndarray | None = None
+        self.vocabulary_used: float | None = None
+
+    def _encode(self, texts: list[str]) -> None:
+        words = self._vocabulary
+        tokens, lengths = encode(self._tokenizer, texts, self.documents.prompted)
+        for sizes in lengths.reshape(-1, self.documents.pieces):
+            here, prompt = int(sizes.sum()), int(sizes[:-1].sum())
+            self.tokens.append(np.array([words.bos, *tokens[:here], words.eos]))
+            self.scored.append(~words.is_special[self.tokens[-1]])
+            self.scored[-1][1 : 1 + prompt] = False
+            self.with_prompt += prompt > 0
+            tokens = tokens[here:]
+
+    def learn(self, shards: Path, corpus: Path, digest: str) -> None:
+        """Count the tokens of the training text, for the unigram baseline.
+
+        `digest`: the sha256 of the tokenizer's file. A UserError says that the shards do not belong to the corpus or
+        the tokenizer.
+        """
+        manifest.verify(shards, "train.safetensors", remember=True)
+        manifest.verify_upstream(shards, corpus)
+        shard = ShardFile.open(shards / "train.safetensors")
+        if shard.metadata["tokenizer_sha256"] != digest:
+            raise UserError(f"{shard.path} was not made with the exported tokenizer; run the workflow again")
+        training = occurrences(shard.tokens, self._vocabulary)
+        self.vocabulary_used = vocabulary_used(self._tokenizer, training[: self._vocabulary.entries])
+        nats = unigram_nats(training, self._vocabulary)
+        pairs = zip(self.tokens, self.scored, strict=True)
+        self.unigram = np.array([nats[tokens[scored]].sum() for tokens, scored in pairs])
+
+    def windows(self, number: int, length: int) -> list[Text]:
+        """Return a document to score as texts of at most `length` tokens, see `windows`."""
+        return windows(self._vocabulary.given(self.tokens[number]), self.scored[number], length)
 
     @property
     def size(self) -> dict[str, int]:
@@ -77,6 +99,30 @@ class Text:
     def score(self, nats: np.ndarray) -> Score:
         """Return an entry of evaluation.json from the nats of each document."""
         return entry(nats, self.bytes, self.count)
+
+
+def windows(ids: np.ndarray, scored: np.ndarray, length: int) -> list[Text]:
+    """Return a document, which begins with `<s>`, as texts of at most `length` tokens, which begin with `<s>` each.
+
+    A document that is not longer is one text: each token has all of its context. Others are cut, so that each token to
+    score is in one text.
+    """
+    found = []
+    for start in range(1, len(ids), length - 1):
+        places = 1 + np.flatnonzero(scored[start : start + length - 1])
+        if len(places):
+            found.append(Text([int(ids[0]), *ids[start : start + length - 1].tolist()], places.tolist()))
+    return found
+
+
+def texts_of(documents: Documents, chosen: np.ndarray) -> Iterator[list[str]]:
+    """Yield the texts of the documents with the numbers `chosen`, as `Documents.batches` does."""
+    first, pieces = 0, documents.pieces
+    for texts, _ in documents.batches():
+        last = first + len(texts) // pieces
+        mine = chosen[(chosen >= first) & (chosen < last)] - first
+        yield [text for i in mine for text in texts[i * pieces : (i + 1) * pieces]]
+        first = last
 
 
 def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.ndarray, int]:
@@ -102,36 +148,16 @@ def changed(tokenizer: Tokenizer, documents: Documents, chosen: np.ndarray) -> i
     A tokenizer may turn capital letters into small ones, or have no token for a character. If there are prompts, only
     the responses are compared.
     """
-    count = first = 0
-    for texts, _ in documents.batches():
-        whole = texts[documents.pieces - 1 :: documents.pieces]
-        mine = [whole[i - first] for i in chosen[(chosen >= first) & (chosen < first + len(whole))]]
+    count = 0
+    for texts in texts_of(documents, chosen):
+        mine = texts[documents.pieces - 1 :: documents.pieces]
         ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(mine, add_special_tokens=False)]
         again = tokenizer.decode_batch(ids, skip_special_tokens=False)
         count += sum(text != given for text, given in zip(mine, again, strict=True))
-        first += len(whole)
     return count
 
 
-def stream_of(shard: ShardFile, chosen: np.ndarray) -> tuple[ScoringStream, int]:
-    """Return the documents of a shard with the numbers `chosen`, and how many of them have a prompt."""
-    tokens = np.concatenate([shard.tokens[shard.offsets[i] : shard.offsets[i + 1]] for i in chosen])
-    if shard.responses is None:
-        return ScoringStream(tokens), 0
-    prompts = (shard.responses - shard.offsets[:-1] - 1)[chosen]
-    return ScoringStream(tokens, in_prompts(prompts, np.diff(shard.offsets)[chosen])), int((prompts > 0).sum())
-
-
-def in_prompts(prompts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return which tokens of a stream belong to prompts: [tokens] bool.
-
-    `prompts`, `lengths`: [documents] the number of tokens of each prompt, and of each document.
-    """
-    place = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in its document
-    return (place > 0) & (place <= np.repeat(prompts, lengths))
-
-
-def of_documents(texts: dict[str, Text], nats: dict[str, dict[str, dict[str, np.ndarray]]]) -> pa.Table:
+def of_documents(texts: dict[str, ValidationText], nats: dict[str, dict[str, dict[str, np.ndarray]]]) -> pa.Table:
     """Return a table with one row per scored document, from which the scores of two models are compared.
 
     Its columns are `language`, `document` (the number among the validation documents), `bytes`, `whole_bytes` (those of
@@ -142,7 +168,8 @@ def of_documents(texts: dict[str, Text], nats: dict[str, dict[str, dict[str, np.
     for language, text in texts.items():
         count = len(text.chosen)
         columns: dict[str, Any] = {"language": [language] * count, "document": text.chosen, "bytes": text.bytes}
-        columns |= {"whole_bytes": [text.whole_bytes] * count, "unigram": text.unigram}
+        columns |= {"whole_bytes": [text.whole_bytes] * count}
+        columns |= {"unigram": text.unigram} if text.unigram is not None else {}
         columns |= {f"{variant}_{name}": found for variant, of in nats[language].items() for name, found in of.items()}
         tables.append(pa.table(columns))
     return pa.concat_tables(tables)

@@ -5,7 +5,6 @@ The parts are not in an output of a rule, since Snakemake deletes the outputs of
 """
 
 import contextlib
-import csv
 import hashlib
 import heapq
 import logging
@@ -15,12 +14,12 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from babelmill.core.bars import Bar
-from babelmill.core.escape import csv_cell
+from babelmill.core.escape import csv_cell, write_rows
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.core.formats import DELIMITERS
 from babelmill.labels.predictor import Pair, Predictor, Wanted
@@ -247,18 +246,6 @@ def write_table(path: Path, columns: list[str], rows: Iterable[list[str]]) -> No
     with atomic_write(path, "w") as file:
         for part in ([columns], rows):
             write_rows(file, ([csv_cell(value) for value in row] for row in part), DELIMITERS[path.suffix])
-
-
-def write_rows(file: IO[str], rows: Iterable[list[str]], delimiter: str = ",") -> None:
-    """Write rows as CSV.
-
-    In a row with a carriage return, every value is quoted. Python before 3.13 does not quote a value with a carriage
-    return, so readers would see the end of the row there.
-    """
-    kinds = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
-    plain, quoted = (csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=kind) for kind in kinds)
-    for row in rows:
-        (quoted if any("\r" in value for value in row) else plain).writerow(row)
 
 
 def in_words(out: Path, figures: dict[str, Any]) -> str:

@@ -139,7 +139,7 @@ def lacking(models: list[ModelResults]) -> Section:
     """Return the models that are not complete, and why."""
     found = []
     for model in models:
-        if model.state != "converted" or model.problems:
+        if model.state not in ("converted", "measured") or model.problems:
             more = [f"and {len(model.problems) - 5} more results like these"] if len(model.problems) > 5 else []
             found.append((model.name, model.state, Cell(model.note, (*model.problems[:5], *more))))
     return Section("Not complete", [Table(lines(found, "state", "why"), look="text")])

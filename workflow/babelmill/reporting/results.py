@@ -25,10 +25,10 @@ def folders_of(places: Mapping[str, str]) -> Folders:
 
 
 def of_converted(folder: Path) -> Folders:
-    """Return where the results lie that a converted model was made from."""
+    """Return where the results lie that a converted model was made from, or a file of baselines/ lists."""
     root, made_from = folder.resolve().parents[1], manifest.read(folder)["settings"]["made_from"]
-    (train,) = [root / path for path in made_from["train"]]
-    shards = manifest.read(train)["settings"]["made_from"]["shards"] if (train / manifest.NAME).is_file() else []
+    trained = [root / path for path in made_from.get("train", []) if (root / path / manifest.NAME).is_file()]
+    shards = [path for each in trained for path in manifest.read(each)["settings"]["made_from"]["shards"]]
     found: dict[tuple[str, str], Path] = {}
     for path in (root / path for paths in [*made_from.values(), shards] for path in paths):
         if (path / manifest.NAME).is_file():
@@ -55,6 +55,9 @@ def find(word: str) -> "ModelResults":
             raise UserError(f"{path.parent} and {by_hand[key]} hold the same scores; name one of them")
         by_hand[key] = path.parent
     converted = folder if (folder / manifest.NAME).is_file() else Path("converted", word)
+    baseline = Path("baselines", f"{word}.json")
+    if not by_hand and baseline.is_file():
+        return read_results(word, of_converted(baseline), manifest.read(baseline)["settings"]["languages"])
     if not by_hand and not (converted / manifest.NAME).is_file():
         raise UserError(
             f"{word}: no converted model of this name, nor a folder of scores; models that were converted here:"
@@ -70,7 +73,7 @@ class ModelResults:
     name: str  # the model's name
     folders: Folders  # where its results lie
     languages: list[str] = dataclasses.field(default_factory=list)  # the codes of its languages
-    state: str = "converted"  # "converted", or how far the model has got
+    state: str = "converted"  # "converted" or "measured", or how far the model has got
     note: str = ""  # why it has got no further
     problems: list[str] = dataclasses.field(default_factory=list)  # messages about results that could not be read
     manifests: dict[tuple[str, str], dict[str, Any]] = dataclasses.field(default_factory=dict)  # as in `folders`
@@ -127,6 +130,8 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
         wanted = [(stage, code) for code in about["languages"] for stage in ("corpus", "shards")]
         wanted += [(stage, "") for stage in WHOLE]
         wanted += [("score", suite) for suite in about["suites"]] + [("tune", part) for part in about["tasks"]]
+        listed = {(title.partition(" ")[0], title.partition(" ")[2]) for title in about["results"]}
+        wanted = [key for key in wanted if key in listed]  # a baseline has no training
         if states is None and (lacking := [key for key in wanted if key[0] in READ and key not in folders]):
             raise UserError(f"{name}: there is no result of {' '.join(lacking[0])}".rstrip())
         there = {key: folders[key] for key in wanted if key in folders}

@@ -8,7 +8,7 @@ from typing import IO, Any, NamedTuple
 
 import pandas as pd
 
-from babelmill.core.escape import csv_cell
+from babelmill.core.escape import csv_cell, write_rows
 from babelmill.core.words import plural, short
 from babelmill.evaluation.metrics import BITS, SHARE, metrics_of
 from babelmill.evaluation.statistics import Z
@@ -94,8 +94,10 @@ def rows_in(scores: Frame) -> list[ScoreRow]:
 
 def write_csv(table: Frame, file: IO[str]) -> None:
     """Write a table of scores, in which no cell is a formula."""
-    text = table.drop(columns="headline").map(csv_cell)
-    text.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
+    shown = table.drop(columns="headline")
+    rows = shown.astype(object).where(shown.notna(), "").itertuples(index=False)
+    cells = ([f"{cell:.6g}" if isinstance(cell, float) else str(csv_cell(cell)) for cell in row] for row in rows)
+    write_rows(file, [[*shown.columns], *cells])
 
 
 def rows_of(model: ModelResults) -> Iterator[ScoreRow]:

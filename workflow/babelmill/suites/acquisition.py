@@ -9,36 +9,30 @@ word's tokens after the context and a space. The method is that of Chang and Ber
   where the curve is half way from chance to the least surprisal.
 * The score is the correlation of the two (Pearson's r) over the words that have both. It is 0 with fewer than three.
 
-There are two rules, named by the state of the challenge's code. By the rule of July 2026, which counts now, the curve
-is fitted to the means of the contexts, within bounds; chance is ln of the vocabulary's size per token of the word; and
-a correlation with p > 0.1 counts 0. By the rule of April 2026, the curve is fitted to all contexts, without bounds;
-chance is log2 of 300,000; and p does not matter.
-
-By both rules, a snapshot counts as the number of words in its name, such as 1 million for `chck_1M`, as in the
-challenge's code. `true words` is the correlation by the present rule if each age is replaced by the number of words
-that were truly read then (interpolated between the snapshots).
+This is the rule of the challenge's code since July 2026: the curve is fitted within bounds to the means of the
+contexts; chance is ln of the vocabulary's size per token of the word; and a correlation with p > 0.1 counts 0. A
+snapshot counts as the number of words in its name, such as 1 million for `chck_1M`.
 """
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scipy.optimize import curve_fit
 from scipy.stats import pearsonr
 
 from babelmill.core.files import UserError
-from babelmill.suites.predictions import Prediction, Word
-from babelmill.suites.word_files import MONTHS
+from babelmill.evaluation.rows import Row, Word
+from babelmill.evaluation.statistics import Z
+from babelmill.suites.items import MONTHS
 
-JULY, APRIL, TRUE_WORDS = "July 2026", "April 2026", "true words"
 HALF = 0.5
-CHANCE_OF_APRIL = math.log2(300_000)
 FEWEST = 3  # words for a correlation, and points for a curve
 LARGEST_P = 0.1
 DRAWS = 2000  # resamples of a bootstrap
-Z = 1.959963984540054  # the normal distribution's quantile for 95 % intervals
 
 
 # Surprisal.
@@ -62,10 +56,10 @@ def predictions(tokenizer: Any, contexts: Sequence[str], words: Sequence[str], m
     for (context, _), ids, places in zip(texts, read["input_ids"], read["offset_mapping"], strict=True):
         of_word = [place for place, (_, end) in enumerate(places) if end > len(context)]
         if mask is None:
-            found.append([Prediction(tuple(ids[:place]), place, ids[place]) for place in of_word if place])
+            found.append([Row(ids[:place], [place], [ids[place]]) for place in of_word if place])
         else:
-            hidden = [(*ids[:place], mask, *ids[place + 1 :]) for place in of_word]
-            found.append([Prediction(row, at, ids[at]) for row, at in zip(hidden, of_word, strict=True)])
+            hidden = [[*ids[:place], mask, *ids[place + 1 :]] for place in of_word]
+            found.append([Row(row, [at], [ids[at]]) for row, at in zip(hidden, of_word, strict=True)])
     return found
 
 
@@ -84,17 +78,17 @@ def sigmoid(x: np.ndarray, a: float, b: float, c: float, d: float) -> np.ndarray
 
 
 def reaches(
-    x: np.ndarray, y: np.ndarray, height: float, start: Sequence[float], least: float, **fit: Any
+    x: np.ndarray, y: np.ndarray, height: float, start: list[float], least: float, bounds: Any, tries: int
 ) -> float | None:
     """Return where the curve fitted to the points (x, y) has a height; None if there is no fit, or it never has it.
 
-    `start`: a, b, c and d where the fit begins. `least`: a and b of a rising curve are greater than this. `fit`: other
-    arguments of `curve_fit`.
+    `start`, `bounds`: a, b, c and d where the fit begins, and the least and most of them. `least`: a and b of a rising
+    curve are greater than this. `tries`: how often the curve is computed at most.
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # a curve that cannot be fitted, or whose errors cannot, is no fault
         try:
-            a, b, c, d = curve_fit(sigmoid, x, y, p0=start, **fit)[0]
+            a, b, c, d = curve_fit(sigmoid, x, y, p0=start, bounds=bounds, maxfev=tries)[0]
         except (RuntimeError, ValueError, TypeError):  # no convergence; a point is infinite; fewer points than numbers
             return None
         if a <= least or b <= least or not d < height < a + d:
@@ -112,30 +106,24 @@ def age_of_children(shares: Sequence[float] | None) -> float | None:
         return None
     x, y = months[there], y[there]
     bounds = ([0, 0, x[0], -0.5], [2.0, 1.0, x[-1], 0.5])
-    age = reaches(x, y, HALF, [1.0, 0.1, x.mean(), 0.0], 0.0, bounds=bounds, maxfev=1000)
+    age = reaches(x, y, HALF, [1.0, 0.1, x.mean(), 0.0], 0.0, bounds, 1000)
     return None if age is None or not x[0] <= age <= x[-1] else age
 
 
-def age_of_model(words: np.ndarray, surprisal: np.ndarray, chance: float, bounded: bool) -> float | None:
+def age_of_model(words: np.ndarray, surprisal: np.ndarray, chance: float) -> float | None:
     """Return log10 of the number of words after which a model knows a word; None if that is not known.
 
     `words`: how many words the model had read at each point. `surprisal`: of the word, at each point; points with nan
-    are left out. `chance`: the surprisal of a model that knows nothing. `bounded`: whether the fit has bounds, as by
-    the present rule.
+    are left out. `chance`: the surprisal of a model that knows nothing.
     """
     there = ~np.isnan(surprisal)
     if len(surprisal) < FEWEST or not there.any():
         return None
     words, known = words[there], -surprisal[there]
     x, low, high = np.log10(words + 1), known.min(), known.max()
-    start = [high - low, 1.0, x.mean(), low]
-    height = -(chance - HALF * (chance + high))
-    if bounded:
-        size = high - low
-        bounds = ([0, 0, x.min() - 1, low - 2 * size - 1], [10 * size + 1, 100.0, x.max() + 1, high + 1])
-        age = reaches(x, known, height, start, 1e-6, bounds=bounds, maxfev=20_000)
-    else:
-        age = reaches(x, known, height, start, 0.0, maxfev=1000)
+    size, height = high - low, -(chance - HALF * (chance + high))
+    bounds = ([0, 0, x.min() - 1, low - 2 * size - 1], [10 * size + 1, 100.0, x.max() + 1, high + 1])
+    age = reaches(x, known, height, [size, 1.0, x.mean(), low], 1e-6, bounds, 20_000)
     if age is None or age > 300 or not words[0] <= 10**age - 1 <= words[-1]:  # 10 ** 309 overflows
         return None
     return age
@@ -144,60 +132,38 @@ def age_of_model(words: np.ndarray, surprisal: np.ndarray, chance: float, bounde
 # Scores.
 
 
-class Snapshot(NamedTuple):
-    """The surprisals of a snapshot."""
-
-    words: float  # the number of words in its name
-    true_words: float  # the number of words that were truly read
-    surprisal: np.ndarray  # of each item, [items]; nan if an item could not be scored
-
-
-def summary(
-    words: Sequence[str],
-    children: Mapping[str, Sequence[float] | None],
-    snapshots: Sequence[Snapshot],
-    tokens: Mapping[str, int],
-    vocabulary: int,
-) -> dict[str, Any]:
+def summary(scored: pa.Table, method: str) -> dict[str, Any]:
     """Return the entry of a method in scores.json, with the keys that a suite of pairs has, and some more.
 
-    `children`: {word: the share of children who say it at each of MONTHS}; `tokens`: {word: the number of its tokens in
-    a sentence}. Beside `pairs` (the headline) and `by_paradigm` (the scores by each rule), the entry has `rules`,
-    {rule: {"r", "p", "n"}} before a rule replaces r by 0, and `words`, the ages of each word: {word, `children`:
-    months, and for each rule log10 of the model's words}.
+    The table has all contexts for each snapshot in turn: `target_word`, `children` (see `age_of_children`), `tokens` of
+    the word in a sentence, `million_words` of the snapshot, the `vocabulary`, and the surprisals by the method. The
+    entry has `correlation`, {"r", "p", "n"} before the rule replaces r by 0, and `words`, the ages of each word: {word,
+    `children`: months, `model`: log10 of words}.
     """
+    size = len(scored) // len(set(scored["snapshot"].to_pylist()))
+    points = 1e6 * scored["million_words"].to_numpy()[::size]
+    surprisal = scored[method].to_numpy().astype(float).reshape(-1, size)
     places: dict[str, list[int]] = {}
-    for number, word in enumerate(words):
+    for number, word in enumerate(scored["target_word"][:size].to_pylist()):
         places.setdefault(word, []).append(number)
-    named, true = (np.array([each[i] for each in snapshots], float) for i in range(2))
-    values = np.array([each.surprisal for each in snapshots])
     ages: list[dict[str, Any]] = []
     for word, of_word in places.items():
-        if (of_children := age_of_children(children.get(word))) is None:
-            continue
-        every, chance = values[:, of_word], tokens[word] * math.log(vocabulary)
-        july = age_of_model(named, every.mean(1), chance, bounded=True)
-        april = age_of_model(np.repeat(named, len(of_word)), every.ravel(), CHANCE_OF_APRIL, bounded=False)
-        truly = None if july is None else float(np.interp(july, np.log10(named + 1), np.log10(true + 1)))
-        ages.append({"word": word, "children": of_children, JULY: july, APRIL: april, TRUE_WORDS: truly})
-    rules = {rule: correlation(ages, rule) for rule in (JULY, APRIL, TRUE_WORDS)}
-    scores = {rule: share(found, rule) for rule, found in rules.items()}
-    return {
-        "pairs": scores[JULY],
-        "paradigms": scores[JULY],
-        "by_phenomenon": {"all": scores[JULY]},
-        "by_paradigm": scores,
-        "rules": rules,
-        "words": ages,
-    }
+        shares, tokens, entries = (scored[key][of_word[0]].as_py() for key in ("children", "tokens", "vocabulary"))
+        if (of_children := age_of_children(shares)) is not None:
+            of_model = age_of_model(points, surprisal[:, of_word].mean(1), tokens * math.log(entries))
+            ages.append({"word": word, "children": of_children, "model": of_model})
+    found = correlation(ages)
+    score = share(found)
+    whole = {"pairs": score, "paradigms": score, "by_phenomenon": {"all": score}, "by_paradigm": {"all": score}}
+    return whole | {"correlation": found, "words": ages}
 
 
-def correlation(ages: list[dict[str, Any]], rule: str) -> dict[str, Any]:
-    """Return Pearson's r of the model's ages by a rule and the children's, its p, and the number of words.
+def correlation(ages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return Pearson's r of the model's ages and the children's, its p, and the number of words.
 
     r and p are None with fewer than FEWEST words, or if all words have the same age.
     """
-    both = [(each[rule], each["children"]) for each in ages if each[rule] is not None]
+    both = [(each["model"], each["children"]) for each in ages if each["model"] is not None]
     if len(both) < FEWEST or any(len({*column}) == 1 for column in zip(*both, strict=True)):
         return {"r": None, "p": None, "n": len(both)}
     model, children = np.array(both).T
@@ -205,30 +171,28 @@ def correlation(ages: list[dict[str, Any]], rule: str) -> dict[str, Any]:
     return {"r": float(found.statistic), "p": float(found.pvalue), "n": len(both)}
 
 
-def share(found: dict[str, Any], rule: str) -> dict[str, Any]:
-    """Return the score of a correlation by a rule: {"score", "n", "interval"}. The interval is that of r (Fisher)."""
+def share(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the score of a correlation: {"score", "n", "interval"}. The interval is that of r (Fisher)."""
     r, count = found["r"], found["n"]
-    counts = r is not None and (rule == APRIL or found["p"] <= LARGEST_P)
     interval = [-1.0, 1.0]
     if r is not None and count > FEWEST and abs(r) < 1:
         half = Z / math.sqrt(count - 3)
         interval = [math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)]
-    return {"score": r if counts else 0.0, "n": count, "interval": interval}
+    return {"score": r if r is not None and found["p"] <= LARGEST_P else 0.0, "n": count, "interval": interval}
 
 
 def difference(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> tuple[int, float, list[float]] | None:
-    """Return how much better the first model's ages agree with the children's, by the present rule.
+    """Return how much better the first model's ages agree with the children's.
 
     `first`, `second`: the entry `words` of each model in `summary`. Return the number of words that both models know,
     the difference of r over these words, and its 95 % interval (percentiles of a bootstrap over words); None with fewer
     than 10 such words.
     """
-    ages = [{each["word"]: each for each in words if each[JULY] is not None} for words in (first, second)]
+    ages = [{each["word"]: each for each in words if each["model"] is not None} for words in (first, second)]
     common = [word for word in ages[0] if word in ages[1]]
     if len(common) < 10:
         return None
-    children = np.array([ages[0][word]["children"] for word in common])
-    models = [np.array([own[word][JULY] for word in common]) for own in ages]
+    children, *models = np.array([[ages[0][w]["children"], *(own[w]["model"] for own in ages)] for w in common]).T
     drawn = np.random.default_rng(0).integers(len(common), size=(DRAWS, len(common)))
 
     def better(rows: np.ndarray) -> np.ndarray:

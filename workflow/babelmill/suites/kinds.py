@@ -1,28 +1,24 @@
 """Score the items of a suite and summarise their scores: one class for each kind of suite.
 
 The stage `score` asks these classes, and so do the commands that read its tables. How items are read from files is in
-`readers.py`.
+`items.py`.
 """
 
 import logging
-import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy.stats import rankdata
 
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
-from babelmill.evaluation.statistics import Z
+from babelmill.evaluation.rows import Word
 from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.stages import ScoreStage
 from babelmill.suites import acquisition, reading
-from babelmill.suites.predictions import Word
-from babelmill.suites.results import by, right, sample, summary
-from babelmill.suites.texts import texts_of
+from babelmill.suites.items import ITEMS, NOUNS, texts_of
+from babelmill.suites.results import POINTS, first_probability, rank_correlations, sample, summary
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without
     from babelmill.suites.scoring_model import ScoringModel
@@ -33,7 +29,7 @@ log = logging.getLogger("babelmill.score")
 class Kind:
     """A kind of suite."""
 
-    table = "items.parquet"  # the name of the file with the items, in the results of the stages `suite` and `score`
+    table = ITEMS  # the name of the file with the items, in the results of the stages `suite` and `score`
     of_run = False  # whether the score is one of all snapshots of a run together, so that a snapshot has none
 
     def methods(self, settings: ScoreStage) -> list[str]:
@@ -58,29 +54,30 @@ class Kind:
 
 
 class OfSentences(Kind):
-    """A kind whose items are sentences of which the likeliest one should be the right one."""
+    """A kind whose items are sentences of which the likeliest one should be the right one: pairs, and other choices.
 
-    item = "item"  # what an item is called, in messages
+    A method's columns are {method}, the score of each option, and {method}_points: 1 if the right option has the best
+    score, else 0. If other options have the same score, the point is shared, or goes to the first of them, or to none
+    (`ties`). If the suite has a `ratio`, {method}_points is the probability of the first option, given that it is one
+    of them. The column `unknown` says which items have a token that the tokenizer does not know, if these count as
+    wrong. What is not scored is null.
+    """
+
+    def __init__(self, item: str):
+        self.item = item  # what an item is called, in messages
 
     def texts(self, items: pa.Table) -> list[list[str]]:
         """Return the texts that are compared, for each item."""
-        raise NotImplementedError
-
-    def prompts(self, items: pa.Table, settings: ScoreStage) -> list[list[int]] | None:
-        """Return how many characters of each text are not scored; None if all are scored."""
-        return None
-
-    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreStage) -> pa.Table:
-        """Return the table with the scores of a method, `found` as `ScoringModel.score` returns them."""
-        raise NotImplementedError
-
-    def points(self, scored: pa.Table, method: str) -> np.ndarray:
-        """Return the points of each item: 1 if the right text is the likeliest, 0, or a share; nan without a score."""
-        raise NotImplementedError
+        return texts_of(items)
 
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
-        texts, prompts, mean = self.texts(items), self.prompts(items, settings), settings.score == "mean"
+        texts, prompts, mean = texts_of(items), None, settings.score == "mean"
+        if settings.scored == "completion":
+            prompts = [[len(prompt) for prompt in each] for each in items["prompts"].to_pylist()]
         scored, found = items, dict[str, np.ndarray]()
+        if settings.unknown == "wrong":
+            unknown = [any(map(model.has_unknown, each)) for each in texts]
+            scored = scored.append_column("unknown", pa.array(unknown, pa.bool_()))
         for name in sorted(settings.methods, key="fused".__eq__):  # "fused" comes last: it is the sum of the other two
             if name == "fused":
                 found[name] = found["causal"] + found["masked"]
@@ -90,99 +87,34 @@ class OfSentences(Kind):
             scored = self.with_scores(scored, name, found[name], settings)
         return scored
 
-    def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
-        sampled = most_pairs(settings.how_many, method) is not None
-        return summary(scored, self.points(scored, method), sampled, settings.headline == "phenomena")
-
-
-class Pairs(OfSentences):
-    """Minimal pairs. A method's columns are {method}_good and {method}_bad; `bound` has an error, too."""
-
-    table = "pairs.parquet"
-    item = "pair"
-
-    def texts(self, items: pa.Table) -> list[list[str]]:
-        return [list(pair) for pair in zip(items["good"].to_pylist(), items["bad"].to_pylist(), strict=True)]
-
     def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreStage) -> pa.Table:
-        for column, values in zip(("good", "bad", "error"), found.T, strict=True):
-            if column != "error" or method == "bound":
-                items = items.append_column(f"{method}_{column}", pa.array(values, from_pandas=True))
-        return items
-
-    def points(self, scored: pa.Table, method: str) -> np.ndarray:
-        """Return the points of each pair: 1, 0, or 1/2 for equal scores; nan without a score."""
-        good, bad = (scored[f"{method}_{key}"].to_numpy().astype(float) for key in ("good", "bad"))
-        return np.where(np.isnan(good), np.nan, right(good, bad))
-
-
-class Choices(OfSentences):
-    """Prompts with options.
-
-    A method's columns are {method}, the score of each option, and {method}_points: 1 if the right option has the best
-    score, else 0. If other options have the same score, the point is shared, or goes to the first of them, or to none
-    (`ties`). If the suite has a `ratio`, {method}_points is the probability of the first option, given that it is one
-    of them.
-    """
-
-    def texts(self, items: pa.Table) -> list[list[str]]:
-        return texts_of(items)
-
-    def prompts(self, items: pa.Table, settings: ScoreStage) -> list[list[int]] | None:
-        """Return the length of each prompt, unless the suite scores it, too."""
-        if settings.scored == "whole":
-            return None
-        return [[len(prompt) for prompt in prompts] for prompts in items["prompts"].to_pylist()]
-
-    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
-        """Return the table of items with columns for the scores of each method; scores are kept in `partial`.
-
-        The column `unknown` says which items have a token that the tokenizer does not know, if these count as wrong.
-        """
-        if settings.unknown == "wrong":
-            unknown = [any(map(model.has_unknown, texts)) for texts in self.texts(items)]
-            items = items.append_column("unknown", pa.array(unknown, pa.bool_()))
-        return super().score(model, items, settings, partial)
-
-    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreStage) -> pa.Table:
-        points: Callable[[np.ndarray, int], float] = first_probability if has_ratio(items) else POINTS[settings.ties]
-        scores, shares = [], []
-        counts = (len(options) for options in items["options"].to_pylist())
-        for row, count, answer in zip(found, counts, items["right"].to_pylist(), strict=True):
-            there = not np.isnan(row[0])
-            scores.append(row[:count].tolist() if there else None)
-            shares.append(points(row[:count], answer) if there else None)
-        if "unknown" in items.column_names:
-            marked = zip(shares, items["unknown"].to_pylist(), strict=True)
-            shares = [0.0 if share is not None and unknown else share for share, unknown in marked]
+        """Return the table with the scores of a method, `found` as `ScoringModel.score` returns them."""
+        points = first_probability if "ratio" in items.column_names else POINTS[settings.ties]
+        unknown = items["unknown"].to_pylist() if "unknown" in items.column_names else [False] * len(items)
+        scores, shares = list[list[float] | None](), list[float | None]()
+        for row, options, right, wrong in zip(
+            found, items["options"].to_pylist(), items["right"].to_pylist(), unknown, strict=True
+        ):
+            own = None if np.isnan(row[0]) else row[: len(options)]
+            scores.append(None if own is None else own.tolist())
+            shares.append(None if own is None else 0.0 if wrong else points(own, right))
         items = items.append_column(method, pa.array(scores, pa.list_(pa.float64())))
         return items.append_column(f"{method}_points", pa.array(shares, pa.float64()))
 
     def points(self, scored: pa.Table, method: str) -> np.ndarray:
+        """Return the points of each item: 1 if the right text is the likeliest, 0, or a share; nan without a score."""
         return scored[f"{method}_points"].to_numpy().astype(float)
 
     def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
-        if not has_ratio(scored):
-            return super().summary(scored, method, settings)
-        points, ratios = self.points(scored, method), scored["ratio"].to_numpy()
-        there = ~np.isnan(points)
-        points, ratios = points[there], ratios[there]
-        phenomena, paradigms = (np.array(scored[key].to_pylist(), object)[there] for key in ("phenomenon", "paradigm"))
-        everything = np.arange(len(points))
-
-        def of(mine: np.ndarray) -> dict[str, Any]:
-            return rank_correlation(points[mine], ratios[mine])
-
-        return {
-            "pairs": of(everything) if len(points) else None,
-            "paradigms": of(everything) if len(points) else None,
-            "by_phenomenon": {name: of(mine) for name, mine in sorted(by(phenomena, everything).items())},
-            "by_paradigm": {name: of(mine) for name, mine in by(paradigms, everything).items()},
-        }
+        points = self.points(scored, method)
+        if self.measure(scored):
+            return rank_correlations(scored, points)
+        sampled = most_pairs(settings.how_many, method) is not None
+        return summary(scored, points, sampled, settings.headline == "phenomena")
 
     def measure(self, scored: pa.Table) -> str | None:
         """Return "Spearman" for a suite with a ratio."""
-        return "Spearman" if has_ratio(scored) else None
+        return "Spearman" if "ratio" in scored.column_names else None
 
 
 class Scored(NamedTuple):
@@ -252,9 +184,9 @@ class ReadingTimes(OfWords):
         return list(zip(scored["item"].to_pylist(), scored["word"].to_pylist(), strict=True))
 
     def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
-        found = [reading.draws_of(rows, *self.surprisals(rows, method)) for rows, method, _ in sides]
-        value = found[0][0][reading.ALL] - found[1][0][reading.ALL]
-        return plural(len(sides[0][0]), "word"), value, reading.difference(found[0][1], found[1][1], value)
+        first, second = (reading.draws_of(rows, *self.surprisals(rows, method)) for rows, method, _ in sides)
+        drawn = first[reading.ALL] - second[reading.ALL]  # of the same rows: what is hard for both cancels out
+        return plural(len(sides[0][0]), "word"), float(drawn[0]), reading.interval(drawn)
 
     def measure(self, scored: pa.Table) -> str | None:
         return "partial R²"
@@ -277,16 +209,14 @@ class Acquisition(OfWords):
         tokens = acquisition.tokens_in_a_sentence(model.tokenizer, list(dict.fromkeys(words)))
         parts = []
         for name, place, snapshot in model.snapshots():
-            part = items.add_column(1, "snapshot", pa.array([name] * len(items), pa.string()))
-            for column in ("million_words", "words"):
-                part = part.append_column(column, pa.array([place.get(column)] * len(items), pa.float64()))
 
             def predicted(mask: int | None, tokenizer: Any = snapshot.tokenizer) -> list[Word]:
                 return acquisition.predictions(tokenizer, contexts, words, mask)
 
+            part = items.append_column("snapshot", pa.array([name] * len(items)))
+            part = part.append_column("million_words", pa.array([float(place["million_words"])] * len(items)))
             for method in self.methods(settings):
-                both = list(zip(contexts, words, strict=True))
-                found = snapshot.surprisals(method, both, predicted, partial / name)
+                found = snapshot.surprisals(method, list(zip(contexts, words, strict=True)), predicted, partial / name)
                 part = part.append_column(method, pa.array(found, pa.float64(), from_pandas=True))
             model.too_long = snapshot.too_long
             log.info("%s: %s of %s", settings.suite, plural(len(items), "context"), name)
@@ -302,19 +232,7 @@ class Acquisition(OfWords):
         return table.append_column("vocabulary", pa.array([model.tokenizer.vocab_size] * len(table), pa.int64()))
 
     def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
-        size = len(scored) // len(set(scored["snapshot"].to_pylist()))
-        rows = scored.slice(0, size).select(["target_word", "children", "tokens"]).to_pylist()
-        surprisal = scored[method].to_numpy().astype(float).reshape(-1, size)
-        million, read = (scored[name].to_numpy().astype(float)[::size] for name in ("million_words", "words"))
-        named = 1e6 * million
-        true = np.where(np.isnan(read), named, read)
-        return acquisition.summary(
-            [row["target_word"] for row in rows],
-            {row["target_word"]: row["children"] for row in rows},
-            list(map(acquisition.Snapshot, named, true, surprisal)),
-            {row["target_word"]: row["tokens"] for row in rows},
-            scored["vocabulary"][0].as_py(),
-        )
+        return acquisition.summary(scored, method)
 
     def texts(self, scored: pa.Table) -> list[tuple[str, str]]:
         """Return the context and the word of each item, once."""
@@ -331,53 +249,8 @@ class Acquisition(OfWords):
 
 
 KINDS: dict[str, Kind] = {
-    "pairs": Pairs(),
-    "choices": Choices(),
+    "pairs": OfSentences(NOUNS["pairs"]),
+    "choices": OfSentences(NOUNS["choices"]),
     "reading": ReadingTimes(),
     "acquisition": Acquisition(),
 }
-
-
-def has_ratio(items: pa.Table) -> bool:
-    """Return whether the items of choices have a number that is compared with the first option's probability."""
-    return "ratio" in items.column_names
-
-
-def shared(scores: np.ndarray, answer: int) -> float:
-    """Return the points of an item; all options with the best score share the point."""
-    best = scores == scores.max()
-    return float(best[answer] / best.sum())
-
-
-def first(scores: np.ndarray, answer: int) -> float:
-    """Return the points of an item; the first option with the best score is the model's choice."""
-    return float(scores.argmax() == answer)
-
-
-def alone(scores: np.ndarray, answer: int) -> float:
-    """Return the points of an item; it is wrong if another option has the best score, too."""
-    best = scores == scores.max()
-    return float(best[answer] and best.sum() == 1)
-
-
-def first_probability(scores: np.ndarray, _answer: int) -> float:
-    """Return the probability of the first option, given that it is one of them."""
-    shares = np.exp(scores - scores.max())
-    return float(shares[0] / shares.sum())
-
-
-POINTS = {"half": shared, "first": first, "wrong": alone}
-
-
-def rank_correlation(points: np.ndarray, ratios: np.ndarray) -> dict[str, Any]:
-    """Return Spearman's correlation as {"score", "n", "interval"}; it is 0 if one of the two does not vary.
-
-    The 95 % interval uses Fisher's transformation with the variance of Bonett and Wright (2000).
-    """
-    varies = len(points) > 1 and np.ptp(points) > 0 and np.ptp(ratios) > 0
-    score = float(np.corrcoef(rankdata(points), rankdata(ratios))[0, 1]) if varies else 0.0
-    if len(points) < 4:
-        return {"score": score, "n": len(points), "interval": [-1.0, 1.0]}
-    middle = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, score)))
-    half = Z * math.sqrt((1 + score * score / 2) / (len(points) - 3))
-    return {"score": score, "n": len(points), "interval": [math.tanh(middle - half), math.tanh(middle + half)]}

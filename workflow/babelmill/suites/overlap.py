@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
-from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.core.worker_pool import in_order
 from babelmill.evaluation.suite_scores import headline_method
@@ -30,7 +29,7 @@ from babelmill.suites.sought import TEXTS, Sought, sought, whole_texts
 
 log = logging.getLogger("babelmill.score")
 SPLIT = "train.parquet"
-BYTES = 4 << 20  # of text that is looked through at a time
+DOCUMENTS = 256  # that are looked through at a time
 WORTH_IT = 16 << 20  # bytes of a file; to look through less is faster than to start workers
 MOST = 20e9  # bytes of a language's text that are looked through: about an hour of one thread
 EXAMPLES = 50
@@ -41,57 +40,42 @@ def overlap(
 ) -> dict[str, Any] | None:
     """Return the content of overlap.json; None for kinds of suites that have no sentences to look for.
 
-    `scored`: the rows of pairs.parquet or items.parquet. `scores`: the content of scores.json. `corpora`: {language:
-    the folder of its corpus}. `threads`: how many threads look at the same time.
+    `scored`: the rows of items.parquet. `scores`: the content of scores.json. `corpora`: {language: the folder of its
+    corpus}. `threads`: how many threads look at the same time.
     """
     kind = KINDS[settings.kind]
     if not isinstance(kind, OfSentences):
         return None
-    gone = {code: problem for code in settings.languages if (problem := lost(corpora[code]))}
-    there = [code for code in settings.languages if code not in gone]
+    figures = {code: manifest.verify(corpora[code], SPLIT)["figures"] for code in settings.languages}
+    large = [code for code, each in figures.items() if each.get("bytes", {}).get("train", 0) > MOST]
+    gone = {code: f"{corpora[code]} is too large (more than {MOST / 1e9:.0f} GB)" for code in large}
     about: dict[str, Any] = {"item": kind.item, "looked_in": {}, "not_looked_in": gone}
-    if not there:
+    if len(gone) == len(figures):
         return about
-    log.info("looking for %s in the training text of %s", plural(len(scored), kind.item), ", ".join(there))
-    asked = sought(kind.texts(scored))
-    seen = set[int]()
-    for code in there:
+    asked, seen = sought(kind.texts(scored)), set[int]()
+    for code in (code for code in figures if code not in gone):
+        log.info("looking for %s in the training text of %s", plural(len(scored), kind.item), code)
         about["looked_in"][code] = look(corpora[code] / SPLIT, asked, seen, threads)
-    found = asked.items_of(seen)
+    found, method = asked.items_of(seen), headline_method(scores)
+    stands, short = (np.isin(np.arange(len(scored)), rows) for rows in (found, asked.short))
     languages = np.array(scored["language"].to_pylist(), object)
-    method = headline_method(scores)
-    left = scored.filter(pa.array(~np.isin(np.arange(len(scored)), found)))
-    about["languages"] = {}
-    for code in settings.covered:
-        rest = left.filter(pc.equal(left["language"], code))
-        of_language = np.flatnonzero(languages == code)
-        about["languages"][code] = {
-            "items": len(of_language),
-            "found": int(np.isin(of_language, found).sum()),
-            "short": int(np.isin(of_language, asked.short).sum()),
-            "without": kind.summary(rest, method, settings)[settings.headline],
+    about["languages"] = {
+        code: {
+            "items": int((languages == code).sum()),
+            "found": int(stands[languages == code].sum()),
+            "short": int(short[languages == code].sum()),
+            "without": kind.summary(scored.filter(pa.array(~stands & (languages == code))), method, settings)[
+                settings.headline
+            ],
         }
-    about["method"] = method
-    if measure := kind.measure(scored):
-        about["measure"] = measure
-    about["rows"] = found
-    about["examples"] = [
+        for code in settings.covered
+    }
+    measure = kind.measure(scored)
+    examples = [
         {"row": row, "language": languages[row], "words": asked.words_of(asked.first_of(row, seen))}
         for row in found[:EXAMPLES]
     ]
-    return about
-
-
-def lost(folder: Path) -> str | None:
-    """Return why the text in the folder of a corpus cannot be looked through; None if it can."""
-    if manifest.read(folder)["figures"].get("bytes", {}).get("train", 0) > MOST:
-        return f"{folder} is too large (more than {MOST / 1e9:.0f} GB)"
-    try:
-        manifest.verify(folder, SPLIT)
-    except UserError as error:
-        log.warning("%s", error)
-        return f"{folder} is damaged"
-    return None
+    return about | {"method": method, "rows": found, "examples": examples} | ({"measure": measure} if measure else {})
 
 
 def look(path: Path, asked: Sought, seen: set[int], threads: int) -> dict[str, int]:
@@ -115,11 +99,8 @@ def in_texts(text: pa.StringArray, asked: Sought) -> tuple[set[int], int, int]:
 
 
 def texts_of(path: Path) -> Iterator[pa.StringArray]:
-    """Yield the documents of a corpus, each with its prompt or context before it, in batches of a few megabytes."""
+    """Yield the documents of a corpus, each with its prompt or context before it, some at a time."""
     with pq.ParquetFile(path) as parquet:
         names = [name for name in TEXTS if name in parquet.schema_arrow.names]
-        for group in range(parquet.num_row_groups):
-            for batch in parquet.read_row_group(group, columns=names).to_batches():
-                text = whole_texts(batch)
-                rows = max(1, len(text) * BYTES // max(1, text.nbytes))
-                yield from (text.slice(start, rows) for start in range(0, len(text), rows))
+        for batch in parquet.iter_batches(DOCUMENTS, columns=names):
+            yield whole_texts(batch)

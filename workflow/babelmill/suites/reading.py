@@ -25,12 +25,12 @@ import pyarrow as pa
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
-from babelmill.suites.predictions import Prediction, Word
-from babelmill.suites.word_files import EYE_TRACKING, NUMBERS, OF_WORD_BEFORE, PREDICTORS, SELF_PACED, TEXTS
+from babelmill.evaluation.rows import Row, Word
+from babelmill.suites.items import EYE_TRACKING, NUMBERS, OF_WORD_BEFORE, PREDICTORS, SELF_PACED, TEXTS
 
 ALL = "all"
 MASKS = 3
-DRAWS = 2000  # resamples of the bootstrap
+DRAWS = 1000  # resamples of the bootstrap
 
 
 # Surprisal.
@@ -84,7 +84,7 @@ def predictions(tokenizer: Any, words: Sequence[tuple[str, str]], mask: int | No
     found: list[Word] = [[] for _ in words]
     for number, ids, target in zip(owners, _ids(tokenizer, contexts, special=True), targets, strict=True):
         place = len(ids) if mask is None else len(ids) - MASKS - (ids[-1] != mask)
-        found[number].append(Prediction(tuple(ids), place, target))
+        found[number].append(Row(ids, [place], [target]))
     return found
 
 
@@ -95,10 +95,8 @@ def _ids(tokenizer: Any, texts: list[str], special: bool) -> list[list[int]]:
 # Regressions.
 
 
-def draws_of(
-    table: pa.Table, surprisal: np.ndarray, before: np.ndarray
-) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """Return the partial R² of each measure and of their means, {name: R²}, and over resampled rows, {name: [DRAWS]}.
+def draws_of(table: pa.Table, surprisal: np.ndarray, before: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the partial R² of each measure and of their means: {name: [1 + DRAWS], of all rows, then of resamples}.
 
     The table has the columns NUMBERS. `surprisal` [rows] is that of each row's word, and `before` [rows] that of the
     word before it; nan if there is none. The names are those of EYE_TRACKING, `rt` (their mean), `spr` (self-paced
@@ -107,74 +105,51 @@ def draws_of(
     """
     columns = {name: table[name].to_numpy(zero_copy_only=False).astype(float) for name in NUMBERS}
     of_word = [columns[name] for name in PREDICTORS]
-    with_before = [*of_word, columns[OF_WORD_BEFORE], before]
-    weights = np.random.default_rng(0).multinomial(len(table), np.full(len(table), 1 / len(table)), DRAWS).astype(float)
-    found: dict[str, float] = {}
-    drawn: dict[str, np.ndarray] = {}
-    for name in (*EYE_TRACKING, SELF_PACED):
-        others = with_before if name == SELF_PACED else of_word
-        key = "spr" if name == SELF_PACED else name
-        found[key], drawn[key] = _partial(name, columns[name], surprisal, others, weights)
-    found["rt"] = sum(found[name] for name in EYE_TRACKING) / len(EYE_TRACKING)
-    drawn["rt"] = np.mean([drawn[name] for name in EYE_TRACKING], axis=0)
-    found[ALL], drawn[ALL] = (found["rt"] + found["spr"]) / 2, (drawn["rt"] + drawn["spr"]) / 2
-    return found, drawn
+    drawn = np.random.default_rng(0).integers(len(table), size=(DRAWS, len(table)))
+    rows = [np.arange(len(table)), *drawn]
+    found = {name: _partial(name, columns[name], surprisal, of_word, rows) for name in EYE_TRACKING}
+    found["rt"] = np.mean([*found.values()], axis=0)
+    others = [*of_word, columns[OF_WORD_BEFORE], before]
+    found["spr"] = _partial(SELF_PACED, columns[SELF_PACED], surprisal, others, rows)
+    return found | {ALL: (found["rt"] + found["spr"]) / 2}
 
 
 def _partial(
-    name: str, times: np.ndarray, surprisal: np.ndarray, others: list[np.ndarray], weights: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """Return the partial R² of surprisal for times, and of each resample, beyond other variables and their products.
+    name: str, times: np.ndarray, surprisal: np.ndarray, others: list[np.ndarray], rows: list[np.ndarray]
+) -> np.ndarray:
+    """Return the partial R² of surprisal for times beyond other variables and their products, for each list of rows.
 
-    Times and variables are [rows]; rows where one is missing are left out. The weights, [draws, rows], say how often
-    each row is in a resample.
+    Times and variables are [rows]; rows where one is missing are left out.
     """
-    there = ~np.isnan([times, surprisal, *others]).any(0)
     # Products of variables minus their means span the same space as products of the variables, but rounding harms less.
-    variables = [each[there] - each[there].mean() for each in others]
+    variables = [each - np.nanmean(each) for each in others]
     products = [one * other for i, one in enumerate(variables) for other in variables[:i]]
-    base = np.column_stack([np.ones(there.sum()), *variables, *products])
-    if len(base) < base.shape[1] + 2:
+    base, both = np.column_stack([np.ones(len(times)), *variables, *products]), np.column_stack([surprisal, times])
+    there = np.isfinite(np.column_stack([base, both]).sum(1))
+    if there.sum() < base.shape[1] + 2:
         raise UserError(
-            f"{name}: only {len(base)} rows have all numbers, too few for a regression on {base.shape[1]} predictors"
+            f"{name}: only {there.sum()} rows have all numbers, too few for a regression on {base.shape[1]} predictors"
         )
-    base, sizes, _ = np.linalg.svd(base / np.linalg.norm(base, axis=0).clip(1e-300), full_matrices=False)
-    base = base[:, sizes > 1e-10 * sizes[0]]
-    rest = [each[there] - base @ (base.T @ each[there]) for each in (surprisal, times)]
-    norms = [float(np.linalg.norm(each)) for each in rest]
-    if norms[1] < 1e-9 * np.linalg.norm(times[there]):
-        raise UserError(f"{name}: the other predictors explain these times completely; nothing is left for surprisal")
-    if norms[0] < 1e-9 * np.linalg.norm(surprisal[there]):
-        return 0.0, np.zeros(len(weights))  # the same surprisal for all words, or one that the others determine
-    rest = [each / size for each, size in zip(rest, norms, strict=True)]
-    # The same for each resample: sums of weighted products give what is left of the two after a regression on `base`.
-    every = np.column_stack([base, *rest])
-    products_of_rows = (every[:, :, None] * every[:, None]).reshape(len(every), -1)
-    sums = (weights[:, there] @ products_of_rows).reshape(len(weights), every.shape[1], -1)
-    width = base.shape[1]
-    across = sums[:, :width, width:]
-    left = sums[:, width:, width:] - across.mT @ np.linalg.pinv(sums[:, :width, :width], hermitian=True) @ across
-    denominator = left[:, 0, 0] * left[:, 1, 1]
-    drawn = np.where(denominator > 0, left[:, 0, 1] ** 2 / np.where(denominator > 0, denominator, 1), 0)
-    return float(rest[0] @ rest[1]) ** 2, drawn
+    complete = (each[there[each]] for each in rows)
+    return np.array([_partial_r2(base[each], both[each]) for each in complete])
 
 
-def interval(value: float, drawn: np.ndarray) -> list[float]:
-    """Return the 95 % interval of a score from its resamples: their percentiles, moved by their bias.
+def _partial_r2(base: np.ndarray, both: np.ndarray) -> float:
+    """Return the squared correlation of what is left of two columns after a regression on `base`; 0 if nothing is."""
+    rest = both - base @ np.linalg.lstsq(base, both)[0]
+    norms = np.linalg.norm(rest, axis=0)
+    if (norms < 1e-9 * np.linalg.norm(both, axis=0)).any():
+        return 0.0
+    return float(rest[:, 0] @ rest[:, 1] / norms.prod()) ** 2
 
-    R² of a resample is on average larger than R² by about 1 / rows, which matters near 0. R² is at least 0.
+
+def interval(drawn: np.ndarray) -> list[float]:
+    """Return the 95 % interval of a score, from its value and those of resamples: percentiles, moved by their bias.
+
+    R² of a resample is on average larger than R² by about 1 / rows, which matters near 0.
     """
-    bias = drawn.mean() - value
-    return [max(0.0, float(end - bias)) for end in np.quantile(drawn, (0.025, 0.975))]
-
-
-def difference(first: dict[str, np.ndarray], second: dict[str, np.ndarray], value: float) -> list[float]:
-    """Return the 95 % interval of the difference `value` of two models' scores, from the resamples of each.
-
-    The resamples have the same rows (see `draws_of`): what makes all words of a resample hard to predict cancels out.
-    """
-    drawn = first[ALL] - second[ALL]
-    return [float(end) for end in np.quantile(drawn, (0.025, 0.975)) - (drawn.mean() - value)]
+    bias = drawn[1:].mean() - drawn[0]
+    return [float(end - bias) for end in np.quantile(drawn[1:], (0.025, 0.975))]
 
 
 def summary(table: pa.Table, surprisal: np.ndarray, before: np.ndarray) -> dict[str, Any]:
@@ -182,9 +157,11 @@ def summary(table: pa.Table, surprisal: np.ndarray, before: np.ndarray) -> dict[
 
     The challenge's names for the two scores, `rt` and `spr`, are in `by_paradigm`. For the arguments, see `draws_of`.
     """
-    found, drawn = draws_of(table, surprisal, before)
-    count = int((~np.isnan(surprisal)).sum())
-    of = {name: {"score": found[name], "n": count, "interval": interval(found[name], drawn[name])} for name in found}
+    found, count = draws_of(table, surprisal, before), int((~np.isnan(surprisal)).sum())
+    of = {
+        name: {"score": float(drawn[0]), "n": count, "interval": [max(0.0, end) for end in interval(drawn)]}
+        for name, drawn in found.items()
+    }
     return {
         "pairs": of[ALL],
         "paradigms": of[ALL],

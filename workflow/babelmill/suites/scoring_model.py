@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,45 @@ from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, canonical_json, read_json
 from babelmill.core.words import plural
+from babelmill.evaluation import rows
+from babelmill.evaluation.likelihood import Kept, Model
+from babelmill.evaluation.rows import Row, Text, Word
 from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
-from babelmill.suites import predictions
-from babelmill.suites.partial import Kept
-from babelmill.suites.sentences import Item, Method, Scorer, encode, in_order, scores
 from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
 LOADED = (".safetensors", ".bin", ".json", ".txt", ".model", ".py")  # ends of files that decide a model's scores
+SAMPLES = 128  # samples per sentence for `bound`
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to score sentences: "causal", "masked" or "bound"; `mask` is the id of the token that hides others."""
+
+    name: str
+    mask: int | None = None  # None for `causal`
+
+    @property
+    def causal(self) -> bool:
+        return self.name == "causal"
+
+    def rows(self, text: Text, item: int = 0) -> list[Row]:
+        """Return the rows of a sentence; those of an item hide the same places, if they have equally many tokens."""
+        if self.mask is None or self.causal:
+            return rows.causal(text)
+        return rows.masked(text, self.mask) if self.name == "masked" else rows.bound(text, self.mask, SAMPLES, item)
+
+    def scores(self, parts: list[np.ndarray], most: int) -> list[float]:
+        """Return the score of each of an item's sentences, nan up to `most`, and the standard error of the difference.
+
+        The difference is that between the first sentence and the mean of the others. The error (over samples) is 0
+        except for `bound`.
+        """
+        error = 0.0
+        if self.name == "bound":
+            samples = SAMPLES * (parts[0] - np.mean(parts[1:], 0))
+            error = float(samples.std(ddof=1)) / np.sqrt(SAMPLES)
+        return [*(float(part.sum()) for part in parts), *[np.nan] * (most - len(parts)), error]
 
 
 class ScoringModel:
@@ -33,9 +65,11 @@ class ScoringModel:
 
     def method(self, name: str) -> Method:
         """Return the method with this name; raise a UserError if it hides tokens and the model has no mask token."""
+        if name == "causal":
+            return Method(name)
         mask = self.tokenizer.mask_token_id
         mask = read_json(self.folder / "config.json").get("mask_token_id") if mask is None else mask
-        if mask is None and name != "causal":
+        if mask is None:
             raise UserError(f"{self.folder}: method {name} hides tokens, but the tokenizer has no mask token")
         return Method(name, mask)
 
@@ -44,19 +78,21 @@ class ScoringModel:
         unknown = self.tokenizer.unk_token_id
         return unknown is not None and unknown in self.tokenizer.encode(text.strip(), add_special_tokens=False)
 
-    def scorer(self, how: Method) -> tuple[Scorer, int | None]:
-        """Load the model for a method; return a scorer of rows, and the most tokens that it reads (None: no limit)."""
+    def load(self, how: Method) -> tuple[Model, float]:
+        """Load the model for a method; return it, and the most tokens that it reads."""
         auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM
         model: Any = load(auto, self.folder, None, self._extra, **aligned(self.folder))
         model.to(scoring_device()).config.use_cache = False
         longest = None if runs_code(self.folder) else longest_row(model)
-        return Scorer(model, self.tokenizer, how.causal), longest
+        return Model(model, self.tokenizer, how.causal), longest or np.inf
 
-    def items(self, texts: Sequence[Sequence[str]], how: Method, prompts: Sequence[Sequence[int]] | None) -> list[Item]:
+    def items(
+        self, texts: Sequence[Sequence[str]], how: Method, prompts: Sequence[Sequence[int]] | None
+    ) -> list[list[Text]]:
         """Return the tokens of each item's texts; `prompts`: see `score`."""
         flat = [text for item in texts for text in item]
         starts = None if prompts is None else [start for item in prompts for start in item]
-        found = iter(encode(self.tokenizer, flat, how.causal, starts))
+        found = iter(rows.encode(self.tokenizer, flat, how.causal, starts))
         return [[next(found) for _ in item] for item in texts]
 
     def score(
@@ -68,27 +104,29 @@ class ScoringModel:
         prompts: Sequence[Sequence[int]] | None = None,
         mean: bool = False,
     ) -> np.ndarray:
-        """Return the scores of the texts of each item by a method, [items, most texts + 1]: see `sentences.scores`.
+        """Return the scores of the texts of each item by a method, [items, most texts + 1]: see `Method.scores`.
 
         Items that are not chosen or cannot be scored are nan. Sums of scores are kept in the folder `partial`.
         `prompts`: the number of characters of the prompt that each text begins with, if only what follows is scored.
         `mean`: return means over the scored tokens instead of sums.
         """
         how = self.method(name)
-        items = self.items(texts, how, prompts)
-        scorer, longest = self.scorer(how)
-        able = in_order(items, longest, scorer.shares)
+        items, most = self.items(texts, how, prompts), max(map(len, texts))
+        model, longest = self.load(how)
+        sizes = [max(len(each.ids) for each in item) for item in items]
+        able = [i for i, item in enumerate(items) if sizes[i] <= longest and all(each.scored for each in item)]
         self.too_long = len(items) - len(able)
-        digest = hashlib.sha256(canonical_json([texts, prompts]).encode()).hexdigest()
-        most = max(map(len, items))
-        kept = Kept(partial / f"{name}.rows", self._made_of | {"method": name, "items": digest}, most + 1)
-        found = np.full((len(items), most + 1), np.nan)
-        found[kept.items] = kept.scores
-        found[~chosen] = np.nan
-        total, left = sum(chosen[i] for i in able), [i for i in able if chosen[i] and np.isnan(found[i, 0])]
-        self._fill(
-            found, left, scores(scorer, items, left, how), kept, total, f"{name}: {{:,}} of {plural(total, 'item')}"
+        kept = Kept(partial / name, self._made_of | {"method": name, "texts": digest([texts, prompts])})
+        found = self._fill(
+            model,
+            kept,
+            sorted((i for i in able if chosen[i]), key=lambda i: sizes[i]),
+            lambda i: [how.rows(each, i) for each in items[i]],
+            lambda parts: how.scores(parts, most),
+            (len(items), most + 1),
+            f"{name}: {{:,}} of {plural(int(sum(chosen[able])), 'item')}",
         )
+        found[~chosen] = np.nan
         if mean:
             for row, item in zip(found, items, strict=True):
                 row[: len(item)] /= [len(each.scored) or 1 for each in item]
@@ -98,41 +136,55 @@ class ScoringModel:
         self,
         name: str,
         words: Sequence[Sequence[str]],
-        predicted: Callable[[int | None], list[predictions.Word]],
+        predicted: Callable[[int | None], list[Word]],
         partial: Path,
     ) -> np.ndarray:
         """Return the surprisal of each (context, word) by a method, [words] float64, in nats; nan if it has none.
 
-        Surprisals are kept in the folder `partial`. `predicted` returns what the model predicts for each word; it takes
-        the id of the mask (None for `causal`).
+        It is minus the sum of ln p of the word's pieces: 0 for a word without any. Surprisals are kept in the folder
+        `partial`. `predicted` returns what the model predicts for each word; it takes the id of the mask (None for
+        `causal`).
         """
         how = self.method(name)
-        asked = predicted(None if how.causal else how.mask)
-        scorer, longest = self.scorer(how)
-        able = predictions.in_order(asked, longest)
+        asked = predicted(how.mask)
+        model, longest = self.load(how)
+        able = [i for i, word in enumerate(asked) if all(0 < len(each.ids) <= longest for each in word)]
         self.too_long = len(asked) - len(able)
-        digest = hashlib.sha256(canonical_json([*map(list, words)]).encode()).hexdigest()
-        kept = Kept(partial / f"{name}.rows", self._made_of | {"method": name, "words": digest}, 1)
-        found = np.full((len(asked), 1), np.nan)
-        found[kept.items] = kept.scores
-        left = [i for i in able if np.isnan(found[i, 0])]
-        values = (each[:, None] for each in predictions.surprisals(scorer, asked, left, how.causal))
-        self._fill(found, left, values, kept, len(able), f"{name}: {{:,}} of {plural(len(able), 'word')}")
-        return found[:, 0]
+        kept = Kept(partial / name, self._made_of | {"method": name, "words": digest([*map(list, words)])})
+        return self._fill(
+            model,
+            kept,
+            sorted(able, key=lambda i: [each.ids for each in asked[i]]),  # words with a beginning in common
+            lambda i: [asked[i]],
+            lambda parts: [-float(parts[0].sum())],
+            (len(asked), 1),
+            f"{name}: {{:,}} of {plural(len(able), 'word')}",
+        )[:, 0]
 
     def _fill(
-        self, found: np.ndarray, left: list[int], values: Iterator[np.ndarray], kept: Kept, total: int, text: str
-    ) -> None:
-        """Put the values of the items `left`, in their order, into `found` as they are computed, and keep them."""
-        count = total - len(left)
-        bar = Bar(total, count)
-        for rows in values:
-            numbers, left = left[: len(rows)], left[len(rows) :]
-            kept.add(numbers, rows)
-            found[numbers] = rows
-            count += len(rows)
+        self,
+        model: Model,
+        kept: Kept,
+        order: list[int],
+        rows_of: Callable[[int], list[list[Row]]],
+        scores_of: Callable[[list[np.ndarray]], list[float]],
+        shape: tuple[int, int],
+        text: str,
+    ) -> np.ndarray:
+        """Return the scores of items, nan without any: those that are kept, and the others in this order."""
+        found = np.full(shape, np.nan)
+        for each in kept.found:
+            found[each[:, 0].astype(int)] = each[:, 1:]
+        left = [i for i in order if np.isnan(found[i, 0])]
+        count = len(order) - len(left)
+        bar = Bar(len(order), count)
+        for numbers, parts in model.groups(left, rows_of):
+            found[numbers] = [scores_of(each) for each in parts]
+            kept.add(numbers, found[numbers])
+            count += len(numbers)
             bar.show(count, text.format(count))
         bar.close()
+        return found
 
     def snapshots(self) -> Iterator[tuple[str, dict[str, Any], "ScoringModel"]]:
         """Yield each snapshot of the model's run, the earliest first: its name, its place in the run, and the model."""
@@ -144,6 +196,11 @@ class ScoringModel:
                 about(folder),
                 ScoringModel(folder, self._made_of | {"files": loaded_files(folder)}, self._extra),
             )
+
+
+def digest(content: Any) -> str:
+    """Return the sha256 of what can be written as JSON."""
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
 def loaded_files(folder: Path) -> dict[str, str]:

@@ -13,10 +13,12 @@ characters that nobody sees. So a test sentence is also found in the middle of a
 
 import dataclasses
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,28 +29,41 @@ CHARACTERS = 2  # that count as a word
 # Characters inside words that nobody sees: soft hyphens, joiners, and what chooses between forms of a character.
 INVISIBLE = re.compile("[\u00ad\u200c\u200d\u2060\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 # Chinese, Japanese, Thai, Lao, Tibetan, Burmese and Khmer: each character is a word.
-ALONE = "\u3000-\u9fff\u0e00-\u0fff\u1000-\u107f\u1780-\u17ff\U00020000-\U0002ffff"
-STANDS_ALONE = re.compile(f"[{ALONE}]")
-WORD = re.compile(rf"[{ALONE}]|[^\s{ALONE}]+")
+ALONE = ((0x3000, 0x9FFF), (0xE00, 0xFFF), (0x1000, 0x107F), (0x1780, 0x17FF), (0x20000, 0x2FFFF))
 
 
 @functools.cache
-def _spaced() -> str:
-    """Return each character at the place of its code point, and a space for what stands between words.
+def _characters() -> tuple[np.ndarray, np.ndarray]:
+    """Return what each code point becomes, a space for what stands between words, and whether it is a word, [0x110000].
 
-    That is punctuation, symbols, white space, and characters of control and format.
+    Between words are punctuation, symbols, white space, and characters of control and format.
     """
     kinds = [unicodedata.category(chr(point)) for point in range(0x20000)]  # what comes after them are letters
-    between = [kind[0] in "PSZ" or kind in ("Cc", "Cf") for kind in kinds]
-    return "".join(" " if each else chr(point) for point, each in enumerate(between))
+    between = [point for point, kind in enumerate(kinds) if kind[0] in "PSZ" or kind in ("Cc", "Cf")]
+    becomes, alone = np.arange(0x110000, dtype="<u4"), np.zeros(0x110000, bool)
+    for first, last in ALONE:
+        alone[first : last + 1] = True
+    becomes[between], alone[between] = ord(" "), False
+    return becomes, alone
 
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case. Letters that have several forms get their composed one (NFC)."""
     if not text.isascii():
         text = unicodedata.normalize("NFC", INVISIBLE.sub("", text))
-    text = text.lower().translate(_spaced())
-    return WORD.findall(text) if STANDS_ALONE.search(text) else text.split()
+    becomes, is_word = _characters()
+    characters = becomes[np.frombuffer(text.lower().encode("utf-32-le", "surrogatepass"), "<u4")]
+    alone = is_word[characters]
+    if alone.any():
+        spaced = np.full((len(characters), 3), ord(" "), "<u4")
+        spaced[:, 1] = characters
+        characters = spaced[np.stack((alone, np.ones_like(alone), alone), 1)]
+    return characters.tobytes().decode("utf-32-le", "surrogatepass").split()
+
+
+def stands_alone(word: str) -> bool:
+    """Return whether a word is one character of a script without spaces."""
+    return bool(_characters()[1][ord(word[0])])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,10 +78,13 @@ class Sought:
 
     def found_in(self, text: str) -> list[int]:
         """Return the sequences that a text holds, sorted."""
-        words, known = words_of(text), self.lengths
-        beginnings = zip(words, words[1:], words[2:], words[3:], strict=False)
-        places = [(at, known[beginning]) for at, beginning in enumerate(beginnings) if beginning in known]
-        sequences = (tuple(words[at : at + length]) for at, lengths in places for length in lengths)
+        words = words_of(text)
+        beginnings = zip(*(words[first:] for first in range(LEAST)), strict=False)
+        # No loop of Python's: hardly any place holds a beginning.
+        places = itertools.compress(itertools.count(), map(self.lengths.__contains__, beginnings))
+        sequences = (
+            tuple(words[at : at + length]) for at in places for length in self.lengths[*words[at : at + LEAST],]
+        )
         return sorted({self.sequences[sequence] for sequence in sequences if sequence in self.sequences})
 
     def items_of(self, sequences: Collection[int]) -> list[int]:
@@ -89,7 +107,7 @@ def sought(texts: Sequence[Sequence[str]]) -> Sought:
     for item, its_texts in enumerate(texts):
         looked_for = False
         for words in map(words_of, its_texts):
-            unit = CHARACTERS if 2 * sum(bool(STANDS_ALONE.match(word)) for word in words) > len(words) else 1
+            unit = CHARACTERS if 2 * sum(map(stands_alone, words)) > len(words) else 1
             if len(words) < LEAST * unit:
                 continue
             looked_for, length = True, min(len(words), LONGEST * unit)

@@ -9,7 +9,6 @@ column of `007` into 7, and errors name the line.
 
 import csv
 import io
-import itertools
 import json
 import logging
 import re
@@ -35,6 +34,8 @@ TEXT = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_
 HOLDS = {"text": str, "value": (str, bool, int, float), "anything": object}
 OF_FORM = Form()
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair in JSON
+Column = list[Any] | pa.Array
+Columns = tuple[Sequence[int], list[Column]]  # lines (rows of a .parquet), and the cells of each column asked for
 Row = tuple[int, Sequence[Any]]  # its line (its number in a .parquet), and the cells that are asked for
 
 
@@ -52,7 +53,23 @@ class NoColumn(BadRow):
 
 
 def rows(path: Path, asked: Sequence[Asked], form: Form = OF_FORM, on_bad: OnBadRow = stop) -> Iterator[Row]:
-    """Yield the rows of a file: of each, the cells that are asked for, as text or as JSON and Parquet hold them.
+    """Yield the rows of a file: of each, the cells that are asked for, as text or as JSON and Parquet hold them."""
+    for numbers, columns in columns_of_rows(path, asked, form, on_bad):
+        yield from zip(numbers, zip(*map(listed, columns), strict=True), strict=True)
+
+
+def listed(column: Column) -> list[Any]:
+    """Return the cells of a column as values of Python."""
+    if isinstance(column, list):
+        return column
+    is_text = column.type == pa.string()
+    return column.to_numpy(zero_copy_only=False).tolist() if is_text else column.to_pylist()  # the former is faster
+
+
+def columns_of_rows(
+    path: Path, asked: Sequence[Asked], form: Form = OF_FORM, on_bad: OnBadRow = stop
+) -> Iterator[Columns]:
+    """Yield the rows of a file in columns, about 256 KiB of text or 1 MB of a .parquet at once.
 
     A .txt file has one column, which holds its documents. Whatever is wrong with a row, or with the rest of the file,
     is given to `on_bad`, and skipped if this returns. A UserError says that there is no such file, format or column, or
@@ -94,9 +111,8 @@ def columns_of(path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM) ->
         records = _Records(Blocks(path, compression, form), suffix)
         names, advice = records.heading, records.advice(records.heading)
     else:
-        names = [
-            *dict.fromkeys(itertools.chain.from_iterable(row for _, row in _objects(Blocks(path, compression), stop)))
-        ]
+        rows_of = (row for _, rows in _objects(Blocks(path, compression)) for row in rows)
+        names = [*dict.fromkeys(key for row in rows_of for key in _sound(row))]
     if not names:
         raise UserError(f"{escape.line(path)} is empty; a table has the names of its columns, and rows")
     check_names(path, names, asked, advice)
@@ -127,62 +143,76 @@ def no_cell(asked: Asked, value: Any) -> str:
 # .txt
 
 
-def _of_text(blocks: Blocks, on_bad: OnBadRow, width: int) -> Iterator[Row]:
+def _of_text(blocks: Blocks, on_bad: OnBadRow, width: int) -> Iterator[Columns]:
     """Yield the documents of a text file that are not empty."""
-    unit, others = blocks.form.document, [None] * (width - 1)
+    unit = blocks.form.document
     if unit == "file":
-        documents = iter([(1, "".join(text for _, text in blocks).replace("\r\n", "\n"))])
+        parts = iter([([1], ["".join(text for _, text in blocks).replace("\r\n", "\n")])])
     elif unit == "paragraph":
-        documents = _paragraphs(_lines(blocks))
+        parts = _paragraphs(blocks)
     elif words := words_of_document(unit):
-        documents = _of_words(_lines(blocks), words)
+        parts = _of_words(blocks, words)
     else:
-        documents = _lines(blocks)
-    for number, text in documents:
-        if not blocks.sound and (problem := blocks.undecodable(number, text)):
-            on_bad(problem)
-        elif len(text) > files.LONGEST:
+        parts = ((range(first, first + len(lines)), lines) for first, lines in _lines(blocks))
+    for numbers, texts in parts:
+        if not blocks.sound:
+            problems = [blocks.undecodable(*each) for each in zip(numbers, texts, strict=True)]
+            for problem in filter(None, problems):
+                on_bad(problem)
+            texts = ["" if problem else text for text, problem in zip(texts, problems, strict=True)]
+        if not all(texts):
+            numbers = [number for number, text in zip(numbers, texts, strict=True) if text]
+            texts = [*filter(None, texts)]
+        if len(max(texts, key=len, default="")) > files.LONGEST:
             raise files.too_long(blocks.path)
-        elif text:
-            yield number, [text, *others]
+        yield numbers, [texts, *([None] * len(texts) for _ in range(1, width))]
 
 
-def _lines(blocks: Blocks) -> Iterator[tuple[int, str]]:
+def _lines(blocks: Blocks) -> Iterator[tuple[int, list[str]]]:
     """Yield lines without their ends. They end at LF: `splitlines` would also break them at U+2028 and form feeds."""
     for number, text in blocks:
-        lines = text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n")
-        yield from enumerate(lines.split("\n"), number)
+        yield number, text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n").split("\n")
 
 
-def _paragraphs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+def _paragraphs(blocks: Blocks) -> Iterator[tuple[list[int], list[str]]]:
     held, first = list[str](), 1
-    for number, line in lines:
-        if line.strip(" \t\r"):
-            first = number if not held else first
-            held.append(line)
-        elif held:
-            yield first, "\n".join(held)
-            held = []
+    for begin, lines in _lines(blocks):
+        numbers, texts = list[int](), list[str]()
+        for number, line in enumerate(lines, begin):
+            if line.strip(" \t\r"):
+                first = number if not held else first
+                held.append(line)
+            elif held:
+                numbers.append(first)
+                texts.append("\n".join(held))
+                held = []
+        yield numbers, texts
     if held:
-        yield first, "\n".join(held)
+        yield [first], ["\n".join(held)]
 
 
-def _of_words(lines: Iterable[tuple[int, str]], words: int) -> Iterator[tuple[int, str]]:
+def _of_words(blocks: Blocks, words: int) -> Iterator[tuple[list[int], list[str]]]:
     """Yield successive lines that have so many words together; a line with more is cut after each so many words."""
     cut = re.compile(rf"\S++(?:\s++\S++){{0,{words - 1}}}+")
-    held, first, count = list[str](), 1, 0
-    for number, line in lines:
-        there = len(line.split())
-        for part in [line] if there <= words else cut.findall(line):
-            first = number if not held else first
-            held.append(part)
-            count += min(there, words)
-            there -= words
-            if count >= words:
-                yield first, "\n".join(held).strip("\n")
-                held, count = [], 0
+    held, first, count = list[str](), 1, 0  # what is waiting for more words, the number of its first line, its words
+    for begin, lines in _lines(blocks):
+        numbers, texts, done = list[int](), list[str](), 0
+        for place, there in enumerate(map(len, map(str.split, lines))):
+            count += there
+            if count < words:
+                continue
+            parts = [lines[place]] if there <= words else cut.findall(lines[place])
+            whole = ["\n".join([*held, *lines[done:place], parts[0]]), *parts[1:]]
+            count = there % words if there > words else 0
+            held = [whole.pop()] if count else []
+            numbers += [first, *[begin + place] * (len(whole) - 1)]
+            texts += [text.strip("\n") for text in whole]
+            done = place + 1
+            first = begin + place + (not held)
+        held += lines[done:]
+        yield numbers, texts
     if count:
-        yield first, "\n".join(held).strip("\n")
+        yield [first], ["\n".join(held).strip("\n")]
 
 
 # .jsonl
@@ -214,11 +244,12 @@ def _object(line: str) -> dict[str, Any]:
     raise ValueError(f"not a JSON object{array if isinstance(row, list) else ''}")
 
 
-def _objects(blocks: Blocks, on_bad: OnBadRow) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of a file of JSON lines. Blank lines are skipped."""
+def _objects(blocks: Blocks) -> Iterator[tuple[list[int], list[dict[str, Any] | BadRow]]]:
+    """Yield the objects of a file of JSON lines, or what is wrong with a line. Blank lines are skipped."""
     for first, text in blocks:
+        numbers, found = list[int](), list[dict[str, Any] | BadRow]()
         for number, line in enumerate(text.split("\n"), first):
-            problem = None
+            row: dict[str, Any] | BadRow
             try:
                 row, end = SCAN(line, 0)  # half the time of `json.loads`
                 if type(row) is not dict or (end < len(line) and not line[end:].isspace()):
@@ -229,35 +260,56 @@ def _objects(blocks: Blocks, on_bad: OnBadRow) -> Iterator[tuple[int, dict[str, 
                 try:
                     row = _object(line)
                 except ValueError as error:
-                    row, problem = {}, BadRow(blocks.path, f"line {number}", str(error))
+                    row = BadRow(blocks.path, f"line {number}", str(error))
             if not blocks.sound:
-                problem = blocks.undecodable(number, line) or problem
-            if problem:
-                on_bad(problem)
-            else:
-                yield number, row
+                row = blocks.undecodable(number, line) or row
+            numbers.append(number)
+            found.append(row)
+        yield numbers, found
 
 
-def _of_json(blocks: Blocks, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Row]:
+def _sound(row: dict[str, Any] | BadRow) -> dict[str, Any]:
+    """Return an object; raise what is wrong with its line."""
+    if isinstance(row, BadRow):
+        raise row
+    return row
+
+
+def _of_json(blocks: Blocks, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Columns]:
     """Yield what keys hold. A key that the first object lacks is wrong, not the line."""
-    names, first = [each.column for each in asked], True
-    checked = [(place, each) for place, each in enumerate(asked) if each.holds != "anything"]
-    needed = [each.column for each in asked if not each.optional]
-    for number, row in _objects(blocks, on_bad):
-        cells = [*map(row.get, names)]
-        why = ""
-        for place, each in checked:
-            if type(cells[place]) is not str and not why:
-                why = no_cell(each, cells[place])
-        if None in cells and (missing := [name for name in needed if name not in row]):
-            if first:
-                check_names(blocks.path, [*row], asked)
-            why = f"no key {escape.line(repr(missing[0]), 100)}"
-        if why:
-            on_bad(BadRow(blocks.path, f"line {number}", why))
-            continue
-        first = False
-        yield number, cells
+    first = True
+    for numbers, rows in _objects(blocks):
+        columns = None if BadRow in {*map(type, rows)} else _values(rows, asked)
+        if columns is None:  # one after another
+            good = list[tuple[int, dict[str, Any]]]()
+            for number, row in zip(numbers, rows, strict=True):
+                if isinstance(row, BadRow):
+                    on_bad(row)
+                    continue
+                missing = next((each.column for each in asked if not each.optional and each.column not in row), None)
+                if missing is not None and first:
+                    check_names(blocks.path, [*row], asked)
+                why = f"no key {escape.line(repr(missing), 100)}" if missing is not None else ""
+                why = next(filter(None, (no_cell(each, row.get(each.column)) for each in asked)), why)
+                if why:
+                    on_bad(BadRow(blocks.path, f"line {number}", why))
+                else:
+                    good.append((number, row))
+                    first = False
+            numbers = [number for number, _ in good]
+            columns = [[row.get(each.column) for _, row in good] for each in asked]
+        first = first and not numbers
+        yield numbers, columns
+
+
+def _values(rows: list[Any], asked: Sequence[Asked]) -> list[Column] | None:
+    """Return what keys of objects hold; None unless each that must hold something holds text in all of them."""
+    columns = list[Column]()
+    for each in asked:
+        columns.append([row.get(each.column) for row in rows])
+        if not (each.optional and each.holds == "anything") and not {*map(type, columns[-1])} <= {str}:
+            return None
+    return columns
 
 
 # .csv and .tsv
@@ -273,16 +325,20 @@ class _Records:
 
     def __init__(self, blocks: Blocks, suffix: str):
         self.blocks, form = blocks, blocks.form
+        self.damage: BadRow | None = None  # why the rest of the file could not be read
         self.quoted = form.quoting == "csv" or (form.quoting == "format" and suffix == ".csv")
         csv.field_size_limit(MAX_FIELD)
+        self._separator = (form.delimiter if suffix == ".csv" else None) or DELIMITERS[suffix]
         self._reader = csv.reader(
             (line for _, text in blocks for line in io.StringIO(text, newline="\n")),
-            delimiter=(form.delimiter if suffix == ".csv" else None) or DELIMITERS[suffix],
+            delimiter=self._separator,
             quoting=csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE,
             strict=True,
         )
         number, self.heading, why = next((each for each in self._records() if each[1] or each[2]), (1, [], ""))
         problem = BadRow(blocks.path, "", why) if why else blocks.undecodable(number, "".join(self.heading))
+        if self.damage:
+            raise self.damage
         if problem:
             raise NoColumn(blocks.path, f"line {number}", problem.why)
 
@@ -296,6 +352,9 @@ class _Records:
                 return
             except csv.Error as error:
                 yield start, [], f"not CSV: {error}"
+            except BadRow as problem:  # the rest of the file
+                self.damage = problem
+                return
 
     def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
         """Yield the records. Blank lines are skipped, but are an empty field in a table with a single column."""
@@ -318,27 +377,42 @@ class _Records:
             return (
                 f", or, in a .csv, {form.setting('delimiter', json.dumps(other) if other == chr(9) else repr(other))}"
             )
+        if len(fields) == 1 and " " in fields[0] and self._separator == "\t":
+            return "; tabs separate the columns of a .tsv, and there are spaces"
         marks = not self.quoted and any('"' in field for field in fields)
         return f"; if quotation marks enclose its fields, set {form.setting('quoting', 'csv')}" if marks else ""
 
 
-def _of_records(records: _Records, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Row]:
+def _of_records(records: _Records, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Columns]:
     if not records.heading:
         return
     blocks, heading, enclosed = records.blocks, records.heading, 0
     check_names(blocks.path, heading, asked, records.advice(heading))
     places = [heading.index(each.column) if each.column in heading else None for each in asked]
+    numbers, rows, block = list[int](), list[list[str]](), blocks.first
+
+    def columns() -> Columns:
+        return numbers, [[None] * len(rows) if at is None else [row[at] for row in rows] for at in places]
+
     for number, fields, why in records:
+        if blocks.first != block:
+            yield columns()
+            numbers, rows, block = [], [], blocks.first
         problem = BadRow(blocks.path, f"line {number}", why) if why else None
-        cells = [] if why else [None if place is None else fields[place] for place in places]
         if not blocks.sound and not why:
-            problem = blocks.undecodable(number, "".join(cell or "" for cell in cells))
+            problem = blocks.undecodable(number, "".join(fields[at] for at in places if at is not None))
         if problem:
             on_bad(problem)
             continue
         if not records.quoted:
-            enclosed += any(cell and len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
-        yield number, cells
+            enclosed += any(
+                len(cell := fields[at]) > 1 and cell[0] == cell[-1] == '"' for at in places if at is not None
+            )
+        numbers.append(number)
+        rows.append(fields)
+    yield columns()
+    if records.damage:
+        raise records.damage
     if enclosed:
         log.warning(
             "%s: quotation marks enclose a field in %s, and are read as a part of the text, as is usual in .tsv files;"
@@ -358,7 +432,7 @@ def _parquet_file(path: Path, compression: str | None, stream: IO[bytes]) -> pq.
     return pq.ParquetFile(source, pre_buffer=False, buffer_size=BATCH, page_checksum_verification=True)
 
 
-def _of_parquet(path: Path, compression: str | None, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Row]:
+def _of_parquet(path: Path, compression: str | None, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Columns]:
     """Yield what columns hold. UTF-8 is checked here: Parquet readers do not."""
     first = 1
     with opened(path, compression) as stream, _parquet_file(path, compression, stream) as file:
@@ -369,15 +443,19 @@ def _of_parquet(path: Path, compression: str | None, asked: Sequence[Asked], on_
             facts = file.metadata.row_group(group)
             count = max(1, min(ROWS, BATCH * facts.num_rows // max(1, facts.total_byte_size)))
             for batch in file.iter_batches(count, [group], columns=names, use_threads=False):
-                found = [_cells(path, batch, each) for each in asked]
-                sound = all(valid for _, valid in found)
-                for number, cells in enumerate(zip(*(values for values, _ in found), strict=True), first):
-                    text = "" if sound else "".join(cell for cell in cells if isinstance(cell, str))
-                    if bad := UNDECODED.search(text):
-                        on_bad(BadRow(path, f"row {number}", files.not_in("utf-8", bad), "undecodable"))
-                    else:
-                        yield number, cells
-                first += batch.num_rows
+                columns = [_cells(path, batch, each) for each in asked]
+                numbers = range(first, first := first + batch.num_rows)
+                bad = dict[int, re.Match[str]]()
+                for column in columns:
+                    for row, cell in enumerate(column) if isinstance(column, list) else ():
+                        if isinstance(cell, str) and (found := UNDECODED.search(cell)):
+                            bad.setdefault(row, found)
+                for row in sorted(bad):
+                    on_bad(BadRow(path, f"row {numbers[row]}", files.not_in("utf-8", bad[row]), "undecodable"))
+                if bad:
+                    numbers = [number for row, number in enumerate(numbers) if row not in bad]
+                    columns = [[cell for row, cell in enumerate(listed(each)) if row not in bad] for each in columns]
+                yield numbers, columns
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -387,10 +465,10 @@ def _plain(array: pa.Array) -> pa.Array:
     return _plain(array.dictionary_decode()) if pa.types.is_dictionary(array.type) else array
 
 
-def _cells(path: Path, batch: pa.RecordBatch, asked: Asked) -> tuple[list[Any], bool]:
-    """Return the values of a column, and whether all of its text is UTF-8; other bytes become lone surrogates."""
+def _cells(path: Path, batch: pa.RecordBatch, asked: Asked) -> Column:
+    """Return a column: an array of Arrow if it is UTF-8; in values of Python, other bytes are lone surrogates."""
     if asked.column not in batch.schema.names:
-        return [None] * batch.num_rows, True
+        return pa.nulls(batch.num_rows, pa.string())
     array = _plain(batch.column(asked.column))
     kind = array.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
@@ -400,16 +478,16 @@ def _cells(path: Path, batch: pa.RecordBatch, asked: Asked) -> tuple[list[Any], 
         shown = f"column {escape.line(repr(asked.column), 100)} is {escape.line(kind, 100)}"
         raise NoColumn(path, "", f"{shown}, {wanted}; set {asked.setting}")
     if pa.types.is_nested(kind) or (is_number and kind not in (pa.float16(), pa.float32())):
-        return array.to_pylist(), True
+        return array.to_pylist()
     try:
         strings = array.cast(pa.string())
         strings.validate(full=True)
-        return strings.to_numpy(zero_copy_only=False).tolist(), True  # faster than `to_pylist`
+        return strings
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if not is_text:
-            return array.to_pylist(), True
+            return array.to_pylist()
     raw = array.cast(pa.large_binary()).to_pylist()
-    return [value and value.decode("utf-8", "surrogateescape") for value in raw], False
+    return [value and value.decode("utf-8", "surrogateescape") for value in raw]
 
 
 # tables of text

@@ -96,7 +96,7 @@ def opened(path: Path, compression: str | None) -> Iterator[IO[bytes]]:
         if getattr(error, "errno", None):  # a disk fails; Arrow reports damage without an errno
             raise
         shown = escape.line(str(error).split("\n")[0].rstrip("."), 200)
-        raise BadRow(path, "", f"damaged, or not what its name says: {shown}", "damaged") from None
+        raise BadRow(path, "", f"damaged, or not what its name says; get it again: {shown}", "damaged") from None
 
 
 def refuse_other_kinds(path: Path, head: bytes, wanted: bytes = b"") -> None:
@@ -122,10 +122,10 @@ class Blocks:
     def __init__(self, path: Path, compression: str | None, form: Form | None = None):
         self.path, self.form = path, form or Form()  # JSON is always UTF-8
         self._compression, self._varies = compression, form is not None
+        self.first = 1  # the number of the first line of the present block
         self.sound = True  # whether all bytes up to here could be decoded; the others are lone surrogates (UNDECODED)
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        number = 1
         with opened(self.path, self._compression) as stream:
             raw = stream.read(BLOCK)
             if not raw and self._compression:
@@ -136,9 +136,9 @@ class Blocks:
                 raw += stream.readline(LONGEST)
                 if len(raw) > LONGEST:
                     raise too_long(self.path)
-                refuse_garbled(self.path, number, raw, self.form)
-                yield number, self._decoded(raw)
-                number += raw.count(b"\n")
+                refuse_garbled(self.path, self.first, raw, self.form)
+                yield self.first, self._decoded(raw)
+                self.first += raw.count(b"\n")
                 raw = stream.read(BLOCK)
 
     def _decoded(self, raw: bytes) -> str:

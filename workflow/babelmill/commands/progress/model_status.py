@@ -15,6 +15,7 @@ from babelmill.runtime.run_lock import holder
 from babelmill.stages import STAGES, UNFINISHED
 
 LOCKS = Path(".snakemake/locks")  # there is a file in it as long as a run holds this folder
+DONE = ("converted", "measured")  # the last is that of a model that is not trained here
 STATES = ("failed", "running", "stopped", "waiting")  # of several jobs, the first is shown
 
 
@@ -24,7 +25,7 @@ class Status:
 
     model: str
     stage: str = ""  # the present stage; if the model has several jobs of it, also how many of them are done
-    # converted, or one of STATES. stopped: a job ended without an error message; waiting: it has not been tried.
+    # One of DONE or STATES. stopped: a job ended without an error message; waiting: it has not been tried.
     state: str = "waiting"
     # step, steps: optimizer steps done, and in the whole run.
     step: int | None = None
@@ -104,7 +105,8 @@ def status_of(graph: Graph, model: str) -> Status:
             statuses[stage.stage] = status_of_jobs(model, [each for each in results if each.stage is stage], of_stage)
     under_way = [stage for stage, status in statuses.items() if status.state == "running"]
     stage = next(iter([*under_way, *statuses]), None)
-    status = statuses[stage] if stage else status_of_tables(graph, Status(model, "convert", "converted"))
+    done = Status(model, results[-1].stage.stage, DONE[not graph.configuration.is_trained(model)])
+    status = statuses[stage] if stage else status_of_tables(graph, done)
     training = results[-1].training
     if training and (stage == "train" or training.is_there):
         add_training(status, CHECKPOINTS / training.name, running=stage == "train")
@@ -124,7 +126,7 @@ def status_of_tables(graph: Graph, converted: Status) -> Status:
     missing = [each for each in tables if not each.is_there]
     note = f"{len(tables) - len(missing)}/{len(tables)} tables predicted" if tables else ""
     status = status_of_jobs(model, tables, missing) if missing else converted
-    if status.state in ("converted", "waiting"):
+    if status.state in (*DONE, "waiting"):
         return dataclasses.replace(converted, note=note)
     done = []
     for table in missing:

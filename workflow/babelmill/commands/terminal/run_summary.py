@@ -39,15 +39,16 @@ class FailedJob(NamedTuple):
 
 def summary(graph: Graph, models: list[str], ended: list[FailedJob], complete: bool, seconds: float) -> str:
     """Return the summary of a run of some models; `complete`: whether all its jobs are done."""
-    done = [model for model in models if graph.result("convert", model).is_there]
+    done = [model for model in models if graph.final(model).is_there]
+    word = "converted" if all(map(graph.configuration.is_trained, models)) else "converted or measured"
     failed = [job for job in ended if not job.stopped]
-    parts = [f"{len(done)} of {plural(len(models), 'model')} converted"] if models else []
+    parts = [f"{len(done)} of {plural(len(models), 'model')} {word}"] if models else []
     if failed:
         parts.append(f"{plural(len(failed), 'job')} failed:")
     elif not complete:
         parts.append("interrupted: the same command continues from here")
     end = ", ".join(parts) or "done"
-    table = aligned([(model, summary_of("convert", model)) for model in done], [False, False])
+    table = aligned([(model, summary_of(graph.final(model).stage.stage, model)) for model in done], [False, False])
     jobs = [job.text() for job in failed]
     return "\n".join(["", *table, "", end if jobs else f"{end} in {duration(seconds)}", *jobs])
 

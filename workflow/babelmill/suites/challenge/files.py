@@ -10,51 +10,40 @@ from typing import Any
 
 import numpy as np
 
-from babelmill.config.submissions import Rules, Task
 from babelmill.core.files import UserError, atomic_write
-from babelmill.suites.challenge import tuned
-from babelmill.suites.challenge.scored import READING, Scored, hidden, predictions, reading, surprisals
-from babelmill.suites.challenge.tuned import Tuned
+from babelmill.suites.challenge.results import (
+    READING,
+    Results,
+    Scored,
+    classes,
+    hidden,
+    labels,
+    predictions,
+    reading,
+    surprisals,
+)
 
 
-def strict(
-    rules: Rules,
-    scored: dict[str, Scored],
-    fast: dict[str, Scored],
-    checkpoints: list[str],
-    there: set[str],
-    model: str,
-    of_tuned: dict[str, Tuned],
-) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
-    """Return the content of the file for a strict track, and {task: {subtask: which predictions are right}}.
-
-    `scored`, `of_tuned`: the scores of the final model by task, and those after fine-tuning; tasks without scores are
-    left out. `fast`: the same for the suites of the checkpoints. `checkpoints`: the names of all that the challenge
-    asks for; `there`: those that the model has.
-    """
-    content: dict[str, Any] = {}
-    right: dict[str, dict[str, np.ndarray]] = {}
-    for name, task in rules.tasks.items():
-        of_task = scored.get(name)
+def strict(of: Results, model: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """Return the content of the file for a strict track, and {task: {subtask: which predictions are right}}."""
+    content, right = dict[str, Any](), dict[str, dict[str, np.ndarray]]()
+    for name, task in of.rules.tasks.items():
+        scored = of.scored.get(name)
         if task.kind == "acquisition":
             # The challenge's program takes surprisals at all checkpoints or none; the leaderboard takes no age without.
-            complete = of_task is not None and not lacking_checkpoints(of_task, checkpoints)
-            content[f"{name}_surprisals"] = surprisals(of_task, model, checkpoints) if of_task and complete else None
-            content[name] = of_task and {name: acquisition(of_task)}
+            complete = scored is not None and not lacking_checkpoints(scored, of.checkpoints)
+            content[f"{name}_surprisals"] = surprisals(scored, model, of.checkpoints) if scored and complete else None
+            content[name] = scored and {name: scored.entry["pairs"]["score"]}
         elif task.kind == "labels":
-            content[name] = tuned.predictions(of_tuned[name]) if name in of_tuned else {}
+            content[name] = classes(of.tuned[name]) if name in of.tuned else {}
         elif task.kind == "reading":
-            content[name] = of_task and reading(of_task)
-        elif of_task:
-            content[name], right[name] = predictions(of_task)
+            content[name] = scored and reading(scored)
+        elif scored:
+            content[name], right[name] = predictions(scored)
         else:
             content[name] = None
-    content["fast_eval_results"] = {
-        name: at_checkpoints(name, task, fast.get(name), checkpoints, there)
-        for name, task in rules.tasks.items()
-        if task.fast
-    }
-    return content, right
+    fast = [name for name, task in of.rules.tasks.items() if task.fast]
+    return content | {"fast_eval_results": {name: at_checkpoints(of, name) for name in fast}}, right
 
 
 def lacking_checkpoints(scored: Scored, checkpoints: list[str]) -> list[str]:
@@ -63,86 +52,58 @@ def lacking_checkpoints(scored: Scored, checkpoints: list[str]) -> list[str]:
     return [name for name in checkpoints if name not in there]
 
 
-def acquisition(scored: Scored) -> float:
-    """Return the correlation of the ages at which the model and children acquire words."""
-    return float(scored.entry["pairs"]["score"])
-
-
-def at_checkpoints(
-    name: str, task: Task, scored: Scored | None, checkpoints: list[str], there: set[str]
-) -> list[dict[str, float] | None]:
+def at_checkpoints(of: Results, name: str) -> list[dict[str, float] | None]:
     """Return the scores of each subtask at each checkpoint; null for a checkpoint that does not exist.
 
     A UserError says that the model has a checkpoint, but no scores of it.
     """
-    if scored is None:
-        return [None] * len(checkpoints)
+    if not (scored := of.fast.get(name)):
+        return [None] * len(of.checkpoints)
     entries = scored.at_checkpoints()
-    found: list[dict[str, float] | None] = []
-    for checkpoint in checkpoints:
-        if checkpoint in entries:
-            found.append(at_checkpoint(name, task, scored, entries[checkpoint]))
-        elif checkpoint in there:
-            raise UserError(
-                f"{scored.folder / 'scores.json'}: has no scores of the snapshot {checkpoint}; add {task.fast} to"
-                " evaluation.snapshot_suites, or delete the folder, then it is scored again"
-            )
-        else:
-            found.append(None)
-    return found
+    if lacking := [each for each in of.checkpoints if each in of.there and each not in entries]:
+        raise UserError(
+            f"{scored.folder / 'scores.json'}: has no scores of the snapshot {lacking[0]}; add {scored.task.fast} to"
+            " evaluation.snapshot_suites, or delete the folder, then it is scored again"
+        )
+    return [at_checkpoint(name, scored, entries[each]) if each in entries else None for each in of.checkpoints]
 
 
-def at_checkpoint(name: str, task: Task, scored: Scored, entry: dict[str, Any]) -> dict[str, float]:
+def at_checkpoint(name: str, scored: Scored, entry: dict[str, Any]) -> dict[str, float]:
     """Return the scores of each subtask at a checkpoint."""
-    if task.kind in ("examples", "accuracy", "hidden"):
+    if scored.task.kind in ("examples", "accuracy", "hidden"):
         return {name: entry["pairs"]["score"]}
-    if task.kind == "reading":
+    if scored.task.kind == "reading":
         return {part: entry["by_paradigm"][part]["score"] for part in READING}
     return {scored.subtask(paradigm): each["score"] for paradigm, each in entry["by_paradigm"].items()}
 
 
-def multilingual(
-    rules: Rules,
-    scored: dict[str, Scored],
-    fast: dict[str, Scored],
-    checkpoints: list[str],
-    there: set[str],
-    of_tuned: dict[str, Tuned],
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the content of the files of scores and of predictions for the multilingual track; see `strict`.
+def multilingual(of: Results) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the content of the files of scores and of predictions for the multilingual track.
 
     What the challenge scores itself is in the predictions alone, item by item. At the checkpoints, it is scored here.
     """
-    of_challenge = [name for name in scored if rules.tasks[name].kind == "hidden"]
-    public = {name: of_task for name, of_task in scored.items() if name not in of_challenge}
-    scores = {name: {name: accuracy(of_task)["score"]} for name, of_task in public.items()}
-    for name, each in of_tuned.items():
+    shares, tasks = {name: scored.entry["pairs"] for name, scored in of.scored.items()}, of.rules.tasks
+    scores = {name: {name: share["score"]} for name, share in shares.items() if tasks[name].kind != "hidden"}
+    for name, each in of.tuned.items():
         task, code = name.rsplit("_", 1)
         (score,) = each.scores().values()
         scores.setdefault(task, {})[code] = score["metrics"]["accuracy"]["score"]
     raw: dict[str, Any] = {}
-    for name, of_task in scored.items():
-        score, metric = accuracy(of_task), "acc_norm" if of_task.task.normalized else "acc"
-        raw[name] = {"alias": f" - {name}", f"{metric},none": score["score"]}
-        raw[name][f"{metric}_stderr,none"] = standard_error(score)
-    found = [at_checkpoints(name, rules.tasks[name], of_task, checkpoints, there) for name, of_task in fast.items()]
-    of_checkpoints = [
-        {name: value for each in at if each for name, value in each.items()} for at in zip(*found, strict=True)
-    ]
-    of_words = {name for name, task in rules.tasks.items() if task.kind == "tags"}
+    for name, share in shares.items():
+        metric = "acc_norm" if tasks[name].normalized else "acc"
+        raw[name] = {"alias": f" - {name}", f"{metric},none": share["score"]}
+        raw[name][f"{metric}_stderr,none"] = standard_error(share)
     content = {
         "zeroshot": raw,
-        "finetune": {
-            name: tuned.tags(each) if name in of_words else tuned.indexed(each) for name, each in of_tuned.items()
-        },
-        "hidden": {name: hidden(scored[name]) for name in of_challenge},
+        "finetune": {name: labels(each, tasks[name].kind == "tags") for name, each in of.tuned.items()},
+        "hidden": {name: hidden(scored) for name, scored in of.scored.items() if tasks[name].kind == "hidden"},
     }
-    return scores, content | ({"fast_eval_results": of_checkpoints} if of_checkpoints else {})
-
-
-def accuracy(scored: Scored) -> dict[str, Any]:
-    """Return the share of right items of a task."""
-    return scored.entry["pairs"]
+    if of.fast:
+        found = zip(*(at_checkpoints(of, name) for name in of.fast), strict=True)
+        content["fast_eval_results"] = [
+            {name: value for each in at if each for name, value in each.items()} for at in found
+        ]
+    return scores, content
 
 
 def standard_error(share: dict[str, Any]) -> float:
@@ -150,13 +111,7 @@ def standard_error(share: dict[str, Any]) -> float:
     return float(np.sqrt(share["score"] * (1 - share["score"]) / max(share["n"] - 1, 1)))
 
 
-def write_compact(path: Path, content: Any) -> None:
-    """Write JSON as the programs of the strict tracks do; NaN stays NaN, which is no JSON, but what they read."""
+def write(path: Path, content: Any, indent: int | None = None) -> None:
+    """Write JSON; NaN stays NaN, which is no JSON, but what the challenge's programs write and read."""
     with atomic_write(path, "w") as file:
-        json.dump(content, file)
-
-
-def write_indented(path: Path, content: Any) -> None:
-    """Write JSON as the programs of the multilingual track do."""
-    with atomic_write(path, "w") as file:
-        json.dump(content, file, indent=2)
+        json.dump(content, file, indent=indent)

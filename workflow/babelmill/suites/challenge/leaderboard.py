@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from babelmill.config.submissions import Rules, Task
-from babelmill.suites.challenge.scored import Scored
-from babelmill.suites.challenge.tuned import Tuned
+from babelmill.suites.challenge.results import Results, Scored, Tuned
 from babelmill.suites.results import mean_of_groups, share
 
 
@@ -77,24 +76,20 @@ def of_tuned(name: str, task: Task, tuned: Tuned) -> Score:
     return mean([*found.values(), *none])
 
 
-def numbers(
-    rules: Rules,
-    scored: dict[str, Scored],
-    right: dict[str, dict[str, np.ndarray]],
-    missing: dict[str, str],
-    tuned: dict[str, Tuned],
-) -> dict[str, Score]:
-    """Return the numbers of the leaderboard, from the scores of the final model by task, and those after fine-tuning.
+def numbers(of: Results, right: dict[str, dict[str, np.ndarray]], missing: dict[str, str]) -> dict[str, Score]:
+    """Return the numbers of the leaderboard.
 
-    `right`: {task: {subtask: which of its predictions are right}}. `missing`: {task: why it has no scores}.
+    `right`: {task: {subtask: which of its predictions are right}}. `missing`: {task: why it has no scores, or why those
+    that it has do not count}.
     """
+    counted = {name: scored for name, scored in of.scored.items() if name not in missing}
     tasks = {
-        name: of_tuned(name, task, tuned[name])
-        if name in tuned
-        else of_task(name, task, scored.get(name), right.get(name, {}), missing.get(name, ""))
-        for name, task in rules.tasks.items()
+        name: of_tuned(name, task, of.tuned[name])
+        if name in of.tuned
+        else of_task(name, task, counted.get(name), right.get(name, {}), missing.get(name, ""))
+        for name, task in of.rules.tasks.items()
     }
-    return {name: mean([tasks[task] for task in each.tasks]) for name, each in rules.numbers.items()}
+    return {name: mean([tasks[task] for task in each.tasks]) for name, each in of.rules.numbers.items()}
 
 
 def overall(rules: Rules, found: dict[str, Score]) -> Score:

@@ -1,0 +1,319 @@
+"""Suites of pairs and choices: their files, what is refused in one line, and the settings that they are part of."""
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from babelmill.config.languages import read_table
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError
+from babelmill.core.templates import columns_of, fill
+from babelmill.graph import Graph
+from babelmill.suites.items import figures, texts_of
+from conftest import ROOT, SMALL
+from helpers import DATA
+from helpers.programs.prepared import run_module
+from helpers.stages import settings_of
+from helpers.suite_files import read_items
+from helpers.tables import write_table
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+ROWS = [
+    {"text": 'Ann "fell".', "ends": ["She cried.", "It rained.", "No."], "answer": 0, "kind": "a", "number": 2},
+    {"text": "Bob ran.", "ends": ["It is nothing.", "He won."], "answer": 1, "kind": "b", "number": 3},
+    {"text": "Cem sat.", "ends": ["He ate.", "He flew."], "answer": 0, "kind": "a", "number": 2},
+]
+KEYS = {"prompt": "{text} ", "options": "ends", "right": "answer"}
+PAIR = {"options": ["{text}", "{kind}"]}  # as `good: text` and `bad: kind`
+WITHOUT_TEXT = {key: value for key, value in SMALL.items() if key != "languages"}
+
+
+def read_pairs(rows: list[dict], **keys):
+    return read_items("pairs", [write_table("pairs.jsonl", rows)], **PAIR | keys)
+
+
+@pytest.mark.parametrize("name", ["ends.jsonl", "ends.jsonl.gz", "ends.parquet", "ends.csv", "ends.tsv"])
+def test_items_are_read_from_every_format(name):
+    rows = ROWS if "sv" not in name else [row | {"ends": json.dumps(row["ends"])} for row in ROWS]
+    form = {"quoting": "csv"} if "sv" in name else {}
+    table = read_items("choices", [write_table(name, rows)], form, paradigm="{kind}{number}_{file}", **KEYS)
+    assert table["right"].to_pylist() == [0, 1, 0]
+    assert table["paradigm"].to_pylist() == ["a2_ends", "b3_ends", "a2_ends"]
+    assert table.to_pylist()[0] == {
+        "prompts": ['Ann "fell". '] * 3,
+        "options": ["She cried.", "It rained.", "No."],
+        "right": 0,
+        "phenomenon": "all",
+        "paradigm": "a2_ends",
+    }
+
+
+def test_a_pair_is_an_item_with_two_options_and_a_phenomenon_may_be_a_number():
+    assert read_pairs(ROWS[:1], phenomenon="number").to_pylist() == [
+        {"prompts": [""] * 2, "options": ['Ann "fell".', "a"], "right": 0, "phenomenon": "2", "paradigm": "2"}
+    ]
+
+
+def test_texts_of_items_may_come_from_columns_templates_and_lists():
+    path = write_table("two.jsonl", [{"a": "Ann is here.", "b": "Bob is here.", "c": "She {sings}"}])
+    table = read_items("choices", [path], prompt=["{a}", "{b}"], options=[" {c}", " {c}"])
+    assert texts_of(table) == [["Ann is here. She {sings}", "Bob is here. She {sings}"]]
+    table = read_items("choices", [write_table("v1.0_ends.jsonl", ROWS)], prompt="{text}", options=" {ends}")
+    assert texts_of(table)[1] == ["Bob ran. It is nothing.", "Bob ran. He won."]
+    rows = [{"s": "one\ttwo", "r": 0.5}, {"s": "nothing here\ttwo", "r": 1}]
+    table = read_items(
+        "choices", [write_table("v1.0_wug.jsonl", rows)], paradigm="{file}", options="s", drop="nothing", ratio="r"
+    )
+    (row,) = table.to_pylist()
+    assert (row["options"], row["ratio"], row["paradigm"]) == (["one", "two"], 0.5, "v1.0_wug")
+
+
+def test_the_names_of_items_in_lm_evaluation_harness():
+    """Items that are dropped are counted."""
+    keys = {"options": "ends", "harness_ids": True, "drop": "cried"}
+    names = [
+        read_items("choices", [write_table(f"{name}.{end}", ROWS) for name in ("ends", "more")], **keys)["harness_id"]
+        for end in ("jsonl", "parquet")
+    ]
+    assert names[0].to_pylist() == names[1].to_pylist()
+    assert [name.as_py().split(":")[0] for name in names[0]] == ["1", "2", "4", "5"]
+    assert names[0][0].as_py().split(":")[1] == names[0][2].as_py().split(":")[1]
+    mixed = [{"ends": ["a", "b"], "x": 1}, {"ends": ["a", "b"], "x": "one"}]
+    for path in (write_table("ends.csv", [{"ends": "a\tb"}]), write_table("mixed.jsonl", mixed)):
+        with pytest.raises(UserError, match=rf"{path}: .*; `harness_ids` needs \.jsonl or \.parquet, and columns of o"):
+            read_items("choices", [path], **keys)
+
+
+@pytest.mark.parametrize(
+    ("changed", "keys", "message"),
+    [
+        ({"answer": 2}, {}, r"x.jsonl: line 2: right = '2': the number of an option from 0 to 1 is expected"),
+        ({"answer": "one"}, {}, r"line 2: right = 'one': the number of an option"),
+        ({"ends": ["x", " "]}, {}, r"line 2: options\[1\] = ' ': a text is expected"),
+        ({"ends": ["x"]}, {}, r"line 2: options = '\[\"x\"\]': a list of two or more texts, or texts with tabs"),
+        ({"ends": None}, {}, r"line 2: options = '': a list of two or more"),
+        ({"ends": [1, 2]}, {}, r"line 2: options = '\[1, 2\]': a list of two or more"),
+        ({}, {"options": "endings"}, r"x.jsonl: no column 'endings'; there are .*; set suites.mine.options$"),
+        ({}, {"prompt": "{story}"}, r"no column 'story'; there are .*; set suites.mine.prompt and options$"),
+        ({}, {"ratio": "kind"}, r"line 1: ratio = 'a': a number is expected$"),
+        ({}, {"drop": "."}, r"contain no item \(besides those that drop = '.' leaves out\)$"),
+    ],
+)
+def test_bad_items_are_one_line(changed, keys, message):
+    path = write_table("x.jsonl", [ROWS[0], ROWS[1] | changed])
+    with pytest.raises(UserError, match=message):
+        read_items("choices", [path], **KEYS | keys)
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "message"),
+    [
+        ([ROWS[0], ROWS[0] | {"text": " "}], {}, r"pairs.jsonl: line 2: options\[0\] = ' ': a text is expected"),
+        (ROWS, {"options": ["{text}", "{bad}"]}, r"no column 'bad'; there are .*; set suites\.mine\.good and bad$"),
+        (ROWS, {"options": ["{text}", "{number}"]}, r"'number' is no text: 2"),
+        ([], {}, r"pairs.jsonl: these files contain no pair"),
+    ],
+)
+def test_bad_pairs_are_one_line(rows, keys, message):
+    with pytest.raises(UserError, match=message):
+        read_pairs(rows, **keys)
+
+
+def test_what_may_be_wrong_is_counted():
+    pairs = [("It is.", "It are."), ("Yes.", "Yep."), ("It is.", "It are."), ("The same.", "The same.")]
+    found = figures("pairs", read_pairs([{"text": good, "kind": bad} for good, bad in pairs]))
+    assert found == {"pairs": 4, "phenomena": 1, "paradigms": 1, "chance": 0.5, "identical": 1, "duplicates": 1}
+    choices = read_items("choices", [write_table("x.jsonl", ROWS)], **KEYS)
+    assert figures("choices", choices)["chance"] == pytest.approx((1 / 3 + 1 / 2 + 1 / 2) / 3)
+
+
+def test_templates():
+    assert columns_of("{a} {{b}} {file}{c d}{a}") == ["a", "c d"]
+    assert fill("{a} {{b}} {file}", {"a": "{file}", "file": "f"}) == "{file} {b} f"
+
+
+# The stage.
+
+
+def configuration(suites=(), model="eng", **own) -> Configuration:
+    values = copy.deepcopy(WITHOUT_TEXT) | {"suites": own}
+    values["models"] = {model: {"evaluation": {"suites": list(suites)}}}
+    return Configuration([("config/config.yaml", values)])
+
+
+def run_suite(configured: Configuration, code: str, name: str) -> dict:
+    """Run the stage in this folder; its manifest."""
+    graph = Graph(configured)
+    result = graph.result("suite", code, name)
+    graph.write(result)
+    run_module("babelmill.suite", result.settings_file, cwd=Path.cwd(), check=True)
+    return manifest.verify(result.path)
+
+
+OWN = {"files": ["*.tsv"], "language": "eng", "good": "sen", "bad": "wrong_sen"}
+CONTENT = b"sen\twrong_sen\tphenomenon\nIt is.\tIt are.\tSV-#\n"
+
+
+def test_a_suite_of_ones_own():
+    Path("a.tsv").write_bytes(CONTENT)
+    found = run_suite(configuration(["mine"], mine=OWN), "eng", "mine")
+    assert found["figures"]["pairs"] == 1 and found["figures"]["sources"][0]["path"] == "a.tsv"
+    assert found["figures"]["summary"] == "1 pair of 1 paradigm" and [*found["files"]] == ["items.parquet"]
+    before = settings_of(configuration(["mine"], mine=OWN), "eng", "suite.mine")
+    Path("a.tsv").write_bytes(CONTENT * 2)
+    assert settings_of(configuration(["mine"], mine=OWN), "eng", "suite.mine") != before, "an edited file is seen"
+
+
+def test_a_suite_of_the_hub_fetches_what_the_language_needs_and_stays_at_its_commit(hub):
+    files = {f"{code}/data.tsv": CONTENT for code in ("eng", "arb", "deu")} | {"README.md": b"#"}
+    commit = hub.commit("datasets/jumelet/multiblimp", files)
+    found = run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp")
+    assert found["figures"]["hub"] == {"repository": "jumelet/multiblimp", "revision": "main", "commit": commit}
+    asked = [line for line in hub.log if "data.tsv" in str(line)]
+    assert asked and all("arb/data.tsv" in str(line) for line in asked), "no other language is fetched"
+    hub.commit("datasets/jumelet/multiblimp", files | {"arb/data.tsv": CONTENT * 2})
+    assert run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp") == found
+    hub.commit("datasets/jumelet/multiblimp", {"eng/data.tsv": b"x", "README.md": b"#"})
+    shutil.rmtree("results")
+    with pytest.raises(AssertionError, match=r"has no file arb/data.tsv for ara; it has README.md, eng/data.tsv"):
+        run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp")
+
+
+# Settings.
+
+
+def test_the_suites_that_come_with_the_project():
+    configured, languages = configuration(), read_table(ROOT / "config/languages.tsv")
+    for path in (ROOT / "config/suites").glob("*.yaml"):
+        suite = configured.suite(path.stem)
+        assert suite.title and suite.covered.keys() <= languages.keys()
+        for code in suite.covered:
+            assert all("{" not in file for file in (*suite.files_of(code), *suite.challenge_files_of(code)))
+    suite = configured.suite("english_basics")
+    found = figures("pairs", read_items("pairs", [Path(suite.files[0])], options=suite.pair))
+    assert found["pairs"] == 200 and not found["identical"] and not found["duplicates"]
+
+
+def test_a_suite_of_the_project_is_known_by_its_content_in_every_clone(tmp_path):
+    clones = [tmp_path / name for name in ("first [1]", "second {2}")]
+    for clone in clones:
+        shutil.copytree(ROOT / "config", clone / "config")
+
+    def asked(clone: Path) -> dict:
+        return settings_of(Configuration([("test", {})], clone), "eng", "suite.english_basics")
+
+    first = asked(clones[0])
+    assert asked(clones[1]) == first
+    path = clones[1] / "config/suites/english_basics.tsv"
+    path.write_text(path.read_text().replace("a", "e", 1))
+    assert asked(clones[1]) != first, "an edited file is seen"
+
+
+def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
+    configured = configuration(["blimp", "multiblimp", "turblimp"])
+    assert list(configured.model("eng").scored) == ["blimp", "multiblimp"]
+    assert not configured.model("deu").scored
+    mixed = copy.deepcopy(WITHOUT_TEXT)
+    mixed["models"] = {"duo": {"languages": ["eng", "ace"], "evaluation": {"suites": ["multiblimp"]}}}
+    found = Configuration([("config/config.yaml", mixed)])
+    assert settings_of(found, "duo", "score.multiblimp")["covered"] == ["eng"], "nobody covers ace, which is no 0"
+
+
+PAIRS = {"files": ["x.jsonl"], "language": "eng", "good": "g", "bad": "b"}
+CHOICES = {"files": ["x.jsonl"], "language": "eng", "kind": "choices", "options": ["{a}", "{b}"], "scored": "whole"}
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (PAIRS | {"language": None}, "suites.mine.language = None, .*: one of the two"),
+        (PAIRS | {"bad": "g"}, "suites.mine.good = 'g', suites.mine.bad = 'g': names of two columns"),
+        (PAIRS | {"bad": "{b}"}, "suites.mine.bad = '{b}': names of two columns"),
+        (PAIRS | {"files": []}, r"suites.mine.files = \[\]: at least one"),
+        (PAIRS | {"goood": 1}, "goood"),
+        (PAIRS | {"language": None, "languages": {"eng": "en", "deu": "de"}}, "each of the files has {language} in"),
+        (PAIRS | {"language": "english"}, "suites.mine.languages: 'english' is not a language"),
+        (PAIRS, r"suite file x\.jsonl: no such file"),
+        (PAIRS | {"good": None}, r"suites.mine.good = None, suites.mine.kind = 'pairs': a suite of this kind has good"),
+        (PAIRS | {"ties": "first"}, r"suites.mine.ties = .*: only suites of the kind choices have ties"),
+        (CHOICES | {"scored": None}, r"suites.mine.scored = None, .*: a suite of this kind has scored"),
+        (CHOICES | {"options": None}, r"suites.mine.options = None, .*: a suite of this kind has options"),
+        (CHOICES | {"good": "g"}, r"suites.mine.good = .*: only suites of the kind pairs have good"),
+        (CHOICES | {"prompt": ["{a}"]}, r"suites.mine.prompt = .*: a list of prompts has one for each option"),
+        (CHOICES | {"right": 2}, r"suites.mine.right = 2, .*: the number of an option, from 0"),
+        (CHOICES | {"options": "{a}{b}"}, r"suites.mine.options = '{a}{b}': a template with one column"),
+        (CHOICES | {"prompt": "{a"}, r"the template '{a' has a single '{'; write it twice"),
+    ],
+)
+def test_mistakes_in_a_suite(own, message):
+    with pytest.raises(UserError, match=message):
+        settings_of(configuration(["mine"], mine=own), "eng", "suite.mine")
+
+
+def test_mistakes_in_what_a_model_is_scored_on():
+    with pytest.raises(UserError, match=r"model eng: these do not exist: evaluation.suites: blmip; did you mean blimp"):
+        configuration(["blmip"]).model("eng")
+    values = copy.deepcopy(WITHOUT_TEXT) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
+    with pytest.raises(UserError, match=r"evaluation.snapshots = True of model eng: nothing without run.snapshots"):
+        Configuration([("config/config.yaml", values)]).model("eng")
+
+
+def changed(before: dict, after: dict) -> set[str]:
+    """The stages whose own settings differ between two sections `evaluation` of eng."""
+    files = []
+    for evaluation in (before, after):
+        values = copy.deepcopy(WITHOUT_TEXT) | {
+            "models": {"eng": {"evaluation": evaluation, "run": {"snapshots": [1]}}}
+        }
+        found = Configuration([("config/config.yaml", values)])
+        names = ["evaluate", "export", "convert", *(f"score.{name}" for name in found.model("eng").scored)]
+        files.append({name: settings_of(found, "eng", name) | {"made_from": {}} for name in names})
+    return {name for name in files[0].keys() | files[1].keys() if files[0].get(name) != files[1].get(name)}
+
+
+def test_what_a_key_changes():
+    one, two = {"suites": ["english_basics"]}, {"suites": ["english_basics", "blimp"]}
+    assert changed({}, one) == {"score.english_basics", "convert"}
+    assert changed(one, two) == {"score.blimp", "convert"}, "neither the evaluation nor another suite"
+    for more in ({"pairs": 10}, {"masked_pairs": 10}, {"snapshots": True}, {"snapshot_suites": ["english_basics"]}):
+        assert changed(one, one | more) == {"score.english_basics"}
+    assert changed(one, one | {"snapshot_suites": ["blimp"]}) == {"score.blimp", "convert"}
+    assert changed(one, one | {"pairs": "all", "snapshot_suites": []}) == set()
+
+
+def challenge(**top) -> Configuration:
+    suites = ["comps", "blimp_filtered", "global_piqa_parallel"]
+    values = {"models": {"eng": {"evaluation": {"suites": suites, "tasks": ["rte"]}}}} | top
+    return Configuration([("config/config.yaml", values)])
+
+
+def test_files_of_the_challenge_are_those_of_its_folder():
+    data = DATA / "official/evaluation_data"
+    found = settings_of(challenge(evaluation_data=str(data)), "eng", "suite.comps")
+    assert list(found["sources"]) == [f"{data}/full_eval/comps/*.jsonl"] and found["kind"] == "choices"
+    assert "source" not in settings_of(challenge(evaluation_data=str(data)), "eng", "suite.blimp_filtered")
+    assert "source" in settings_of(challenge(), "eng", "suite.blimp_filtered"), "it is on the Hub, too"
+    Path("[of Ann]/multilingual").mkdir(parents=True)
+    found = settings_of(challenge(evaluation_data="[of Ann]/"), "eng", "suite.global_piqa_parallel")
+    assert "source" in found, "the folder of the multilingual track alone: what it lacks is on the Hub"
+
+
+@pytest.mark.parametrize(
+    ("folder", "stage", "message"),
+    [
+        ("", "suite.comps", "evaluation_data = '': .*: the suite comps needs it"),
+        (".", "suite.comps", r"evaluation_data = '\.': a folder with full_eval or fast_eval or mul"),
+        (".", "task.rte", r"evaluation_data = '\.': a folder with full_eval or"),
+        ("made", "suite.comps", r"evaluation_data: comps: suite file made/full_eval/comps/\*\.jsonl: no such file"),
+        ("made", "task.rte", r"evaluation_data: rte: task file made/full_eval/glue_filtered/rte\..*: no such file"),
+    ],
+)
+def test_what_the_folder_of_the_challenge_lacks(folder, stage, message):
+    Path("made/full_eval").mkdir(parents=True, exist_ok=True)
+    with pytest.raises(UserError, match=message):
+        settings_of(challenge(evaluation_data=folder), "eng", stage)

@@ -1,0 +1,245 @@
+"""Compute ln p of tokens with an exported model, as its users load it: at temperature 1, in fp32.
+
+All scores come from `Model.log_probs`: bits per byte, pairs, choices, surprisals, reading times, ages of acquisition.
+They differ only in the rows that the model reads, and in what these ask for (`rows.py`).
+
+On a CPU, short texts are read fast. What rows of a causal model begin with alike is read once: options with a long
+prompt would take four times as long, and pairs 1.3 times. Linear layers are packed: without, all takes 1.5 times.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+from babelmill.core.escape import line
+from babelmill.core.files import UserError, atomic_write, canonical_json
+from babelmill.core.words import NOT_A_NUMBER
+from babelmill.evaluation.fast_layers import FreePositions, pack_linear_layers
+from babelmill.evaluation.rows import Row
+
+GROUP = 4  # batches per group; the rows of a group are sorted by length and scored together
+POSITIONS = {"cpu": 1024, "cuda": 65536}  # positions per batch; more would not fit into a CPU's caches
+LOGITS = 1 << 31  # bytes that the logits of a batch take at most
+LONG = 128  # tokens of a joined row, unless its trunk is longer than half of it
+LAYOUT = 4  # version of the form of kept scores, and of the order of items
+
+AnyRow = TypeVar("AnyRow")
+
+
+class Joined(NamedTuple):
+    """Rows that begin alike, as a causal model reads them: a trunk, then what other rows have in place of its end.
+
+    Each list has a number per token.
+    """
+
+    ids: list[int]
+    branches: list[int]  # the number of its branch; 0 for the trunk
+    forks: list[int]  # how many tokens of the trunk it sees, if it is not part of it
+    positions: list[int]  # its position in its own row
+
+
+class Model:
+    """A loaded model that gives the probabilities of tokens. Its scores at a position may be for the next token.
+
+    `causal`: whether it predicts each token from those before it. `tokenizer`: of transformers, for messages.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, causal: bool):
+        self._model, self._tokenizer, self._pad, self._causal = model, tokenizer, tokenizer.pad_token_id or 0, causal
+        target = getattr(model.config, "masked_target", None)  # our architectures have one
+        self._is_ours = target is not None
+        self._before = int(causal or target == "next")
+        self._device = next(model.parameters()).device
+        is_gpt_bert = model.config.model_type == "babelmill_gpt_bert"
+        self._attention = FreePositions(model) if is_gpt_bert else None
+        if is_gpt_bert and self._device.type == "cpu":
+            pack_linear_layers(model)
+        entries = 1 << 15 if is_gpt_bert else model.config.vocab_size
+        if (output := model.get_output_embeddings()) is not None:
+            entries = output.weight.shape[0]
+        # how many positions a batch has at most
+        self.positions = min(POSITIONS[self._device.type], LOGITS // (4 * entries))
+
+    @torch.inference_mode()
+    def log_probs(self, rows: Sequence[Row]) -> np.ndarray:
+        """Return ln p of the targets of rows, one row after the other: [targets] float64.
+
+        Rows of similar length are read together, and what rows of a causal model begin with alike is read once. A
+        UserError says that a score is not a number.
+        """
+        joined, where = self._join(rows)
+        counts = [len(row.places) for row in rows]
+        places = np.array([place for row in rows for place in row.places], np.int64) - self._before
+        targets = np.array([target for row in rows for target in row.targets], np.int64)
+        numbers, forks, shifts = np.repeat(np.array(where, np.int64).reshape(-1, 3), counts, 0).T
+        places += shifts * (places >= forks)
+        found, order = np.zeros(len(places)), sorted(range(len(joined)), key=lambda i: len(joined[i].ids))
+        for batch in batches(order, lambda i: len(joined[i].ids), self.positions):
+            line_of = np.full(len(joined), -1)
+            line_of[batch] = np.arange(len(batch))
+            lines = line_of[numbers]
+            mine = np.flatnonzero(lines >= 0)
+            asked = (torch.from_numpy(each[mine]) for each in (lines, places, targets))
+            found[mine] = self._ln_p(*self._given([joined[i] for i in batch]), *asked)
+        if len(wrong := np.flatnonzero(~np.isfinite(found))):
+            row = rows[int(np.searchsorted(np.cumsum(counts), wrong[0], "right"))]
+            text = line(self._tokenizer.decode(row.ids, skip_special_tokens=True), 80)
+            where_from = self._tokenizer.name_or_path
+            raise UserError(f"{where_from}: the score of {text!r} is not a number ({found[wrong[0]]}): {NOT_A_NUMBER}")
+        return found
+
+    def sums(self, rows: Sequence[Row]) -> np.ndarray:
+        """Return the weighted sum of ln p of each row: [rows] float64."""
+        owners = np.repeat(np.arange(len(rows)), [len(row.places) for row in rows])
+        return np.bincount(owners, self.log_probs(rows), len(rows)) * [row.weight for row in rows]
+
+    def groups(
+        self, items: Iterable[int], rows_of: Callable[[int], list[list[Row]]]
+    ) -> Iterator[tuple[list[int], list[list[np.ndarray]]]]:
+        """Yield items in groups, in their order, as they are scored: their numbers, and the sums of each one's rows.
+
+        `rows_of` returns the rows of an item in parts, such as its sentences; the sums are in the same parts.
+        """
+        group: list[tuple[int, list[list[Row]]]] = []
+        size = 0
+        for number in items:
+            group.append((number, rows_of(number)))
+            size += sum(len(row.ids) for part in group[-1][1] for row in part)
+            if size >= GROUP * self.positions:
+                yield self._of_group(group)
+                group, size = [], 0
+        if group:
+            yield self._of_group(group)
+
+    def _of_group(self, group: list[tuple[int, list[list[Row]]]]) -> tuple[list[int], list[list[np.ndarray]]]:
+        parts = [part for _, each in group for part in each]
+        ends = np.cumsum([len(part) for part in parts])
+        found = iter(np.split(self.sums([row for part in parts for row in part]), ends[:-1]))
+        return [number for number, _ in group], [[next(found) for _ in each] for _, each in group]
+
+    def _join(self, rows: Sequence[Row]) -> tuple[list[Joined], list[tuple[int, int, int]]]:
+        """Return what the model reads, and where each row is in it: the number, and the fork and shift of its tokens.
+
+        The token at a place from the fork on stands `shift` tokens later. In sorted order, the last first, a row that
+        another one begins with follows it directly: then it is not read. With `FreePositions`, a row that has half of
+        its tokens in common with another becomes a branch of that one.
+        """
+        if not self._causal:
+            return [_alone(row.ids) for row in rows], [(i, 0, 0) for i in range(len(rows))]
+        found: list[Joined] = []
+        where = [(0, 0, 0)] * len(rows)
+        trunk: list[int] = []
+        last, last_row = -1, list[int]()
+        for i in sorted(range(len(rows)), key=lambda i: rows[i].ids, reverse=True):
+            ids = rows[i].ids
+            if last >= 0 and last_row[: len(ids)] == ids:
+                where[i] = where[last]
+            elif (
+                self._attention
+                and 2 * (fork := _common(ids, trunk)) >= len(ids)
+                and len(found[-1].ids) + len(ids) - fork <= max(LONG, 2 * len(trunk))
+            ):
+                joined, rest = found[-1], len(ids) - fork
+                where[i] = len(found) - 1, fork, len(joined.ids) - fork
+                joined.ids.extend(ids[fork:])
+                joined.branches.extend([joined.branches[-1] + 1] * rest)
+                joined.forks.extend([fork] * rest)
+                joined.positions.extend(range(fork, len(ids)))
+            else:
+                where[i], trunk = (len(found), 0, 0), ids
+                found.append(_alone(ids))
+            last, last_row = i, ids
+        return found, where
+
+    def _given(self, rows: list[Joined]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return padded rows, [rows, longest], and which tokens they may see, of the same shape or [rows, T, T]."""
+        lengths = torch.tensor([len(row.ids) for row in rows])
+        column = torch.arange(int(lengths.max()))
+        there = column < lengths[:, None]
+
+        def padded(lists: list[list[int]], filling: int) -> torch.Tensor:
+            found = torch.full(there.shape, filling)
+            found[there] = torch.tensor([number for each in lists for number in each])
+            return found
+
+        ids = padded([row.ids for row in rows], self._pad)
+        if not self._attention:
+            return ids, there
+        self._attention.positions = None
+        if not any(row.branches[-1] for row in rows):
+            return ids, there
+        branches, forks = padded([row.branches for row in rows], 0), padded([row.forks for row in rows], 0)
+        self._attention.positions = padded([row.positions for row in rows], 0).to(self._device)
+        of_trunk = (branches == 0)[:, None] & (column < forks[:, :, None])
+        seen = there[:, :, None] & there[:, None] & ((branches[:, :, None] == branches[:, None]) | of_trunk)
+        return ids, seen
+
+    def _ln_p(
+        self, ids: torch.Tensor, seen: torch.Tensor, lines: torch.Tensor, places: torch.Tensor, targets: torch.Tensor
+    ) -> np.ndarray:
+        """Return ln p of targets, [targets] float64, from the model's logits at their places.
+
+        The head of our architectures is computed only at these places, and only once at a place with several targets. A
+        target's place is a line (row) and a position in `ids`, [rows, length]; `seen` is the attention mask.
+        """
+        where, which = torch.stack([lines, places]).unique(dim=1, return_inverse=True)
+        where, which, targets = (each.to(self._device) for each in (where, which, targets))
+        given = ids.to(self._device), seen.to(self._device)
+        if not self._is_ours:
+            logits = self._model(input_ids=given[0], attention_mask=given[1]).logits[*where].float()
+        else:
+            hidden = self._model.model(*given, return_dict=True).last_hidden_state
+            logits = self._model._logits(hidden[*where]).float()
+        return (logits[which, targets] - logits.logsumexp(-1)[which]).double().cpu().numpy()
+
+
+def _alone(ids: list[int]) -> Joined:
+    zeros = [0] * len(ids)
+    return Joined([*ids], zeros, [*zeros], [*range(len(ids))])
+
+
+def _common(one: list[int], other: list[int]) -> int:
+    """Return how many tokens two rows have in common at their beginning."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def batches(rows: Iterable[AnyRow], length: Callable[[AnyRow], int], positions: int) -> Iterator[list[AnyRow]]:
+    """Yield batches of rows, which must be sorted by `length`.
+
+    A batch has at most `positions` positions, padding included; a longer row is a batch of its own.
+    """
+    batch: list[AnyRow] = []
+    for row in rows:
+        if batch and (len(batch) + 1) * length(row) > positions:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+class Kept:
+    """The scores that a job has computed, in a folder, so that it goes on where it was killed.
+
+    What they depend on (`made_of`) is in the names of the files, which have the numbers of items, and their scores. If
+    the model, the items or the method change, they begin anew. Only one process at a time may use a folder: hold
+    it by `runtime.run_lock.locked`.
+    """
+
+    def __init__(self, folder: Path, made_of: dict[str, Any]):
+        key = hashlib.sha256(canonical_json(made_of | {"layout": LAYOUT}).encode()).hexdigest()[:16]
+        self._folder, self._key = folder, key
+        self.found = [np.load(path) for path in sorted(folder.glob(f"{key}-*.npy"))]  # arrays [items, 1 + scores]
+        for other in [*folder.glob("*-*.npy")]:
+            if not other.name.startswith(key):
+                other.unlink()
+
+    def add(self, items: list[int], scores: np.ndarray) -> None:
+        """Keep the scores of items, [items, scores], on the disk."""
+        self.found.append(np.column_stack([items, scores]))
+        with atomic_write(self._folder / f"{self._key}-{len(self.found):06}.npy") as file:
+            np.save(file, self.found[-1])
