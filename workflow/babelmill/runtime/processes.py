@@ -134,6 +134,10 @@ class Processes:
             dist.broadcast(tensor, 0)
         return tensor
 
+    def describe(self, rank: int) -> str:
+        """Return a description of the process that has this rank."""
+        return f"process {rank} (number {rank % self.local_size} on machine {rank // self.local_size})"
+
     def _reduce(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:
         if self.size > 1:
             dist.all_reduce(tensor, operation)
