@@ -39,6 +39,7 @@ from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.runtime.watching import device_name
 from babelmill.stages import CHECKPOINTS, RunSettings, TrainStage, run_settings_of
 from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.data import Data, DueSnapshots, training_words
 from babelmill.training.kernels.compilation import Graphs, fast_in_bf16, graphs_of, set_gpu_options
 from babelmill.training.loop import Loop
@@ -109,7 +110,10 @@ def train(job: Job[TrainStage]) -> int:
         settings = settings.model_copy(
             update={"train": settings.train.model_copy(update={"precision": done.precision})}
         )
-        network = make_network(settings, data, source, processes, graphs)
+        if isinstance(data, LabelledData):
+            network = make_labels_network(settings, data, source, processes)
+        else:
+            network = make_network(settings, data.vocabulary, source, processes, graphs)
         trainer = make_trainer(settings, network, data, plan, processes, run)
         if source and settings.begin_with and (not done.steps or network.frozen):
             load_weights(source / settings.begin_with, network)
@@ -140,22 +144,28 @@ def train(job: Job[TrainStage]) -> int:
     return 0 if finished else EXIT_CODE
 
 
+def make_labels_network(settings: TrainStage, data: LabelledData, source: Path | None, processes: Processes) -> Network:
+    """Make the network of a run that learns labels. For `source`, see `make_network`."""
+    from babelmill.labels.network import LabelsNetwork, encoder_config  # imports transformers, for seconds
+
+    if processes.main and (cut := data.cut()):
+        text = "%s cut at the end: text and context together are longer than train.sequence_lengths = %s"
+        log.warning(text, plural(cut, "training text"), settings.train.sequence_lengths)
+    weights = data.class_weights()
+    config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))
+    made = settings.train, settings.labels, data.codes, data.blocks, weights, processes
+    return LabelsNetwork(config, *made, heads=data.begun.heads)
+
+
 def make_network(
-    settings: TrainStage, data: Data, source: Path | None, processes: Processes, graphs: Graphs | None = None
+    settings: TrainStage,
+    vocabulary: Vocabulary,
+    source: Path | None,
+    processes: Processes,
+    graphs: Graphs | None = None,
 ) -> Network:
     """Make the network of a run that has not begun. It continues from `source` if there is one."""
     train = settings.train
-    if isinstance(data, LabelledData):
-        from babelmill.labels.network import LabelsNetwork, encoder_config  # imports transformers, for seconds
-
-        if processes.main and (cut := data.cut()):
-            text = "%s cut at the end: text and context together are longer than train.sequence_lengths = %s"
-            log.warning(text, plural(cut, "training text"), train.sequence_lengths)
-        weights = data.class_weights()
-        config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))
-        made = train, settings.labels, data.codes, data.blocks, weights, processes
-        return LabelsNetwork(config, *made, heads=data.begun.heads)
-    vocabulary = data.vocabulary
     if settings.model.architecture == "transformers":
         from babelmill.training.networks.transformers import TransformersNetwork
         from babelmill.training.networks.transformers_models import config_to_train  # imports transformers, for seconds

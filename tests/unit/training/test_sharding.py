@@ -1,7 +1,6 @@
 """Models that are spread over processes: what is computed does not depend on the number of processes."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,7 @@ def error_of_a_wrong_model(processes: Processes) -> str:
     """The error of a configuration that is refused, or which exit it is."""
     settings = train_settings(["eng"], model_section("gpt2", n_embd=15), train_section("gpt2"))
     with pytest.raises((UserError, SystemExit)) as error:
-        make_network(settings, SimpleNamespace(vocabulary=VOCABULARY), None, processes)
+        make_network(settings, VOCABULARY, None, processes)
     return str(error.value)
 
 
