@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, BertForPreTraining, GPT2LMHeadModel
 from babelmill.cli import main
 from babelmill.commands.score import lines_of, owners, words_of
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from babelmill.suites.items import COLUMNS
 from helpers.hub.hub_data import SENTENCES
 from helpers.models.published_models import publish
@@ -96,7 +96,7 @@ def test_two_at_once_do_not_write_the_same_scores(capsys):
     """The second says so in a line; what the first has scored is kept for the same command."""
     foreign("gpt2")
     folder = Path("scores/gpt2/mine/partial")
-    with Lock(folder):
+    with locked(folder):
         assert main(["score", "gpt2", "--suite", "mine"]) == 1
         error = capsys.readouterr().err.splitlines()[-1]
         assert error.startswith("error: scores/gpt2/mine/partial: another process that scores the same is writing here")

@@ -20,7 +20,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import holder
 from babelmill.runtime.slurm import OWN_STEP
 from conftest import EXPLODING
 from helpers.damage import flip_a_bit
@@ -92,20 +92,17 @@ def test_closing_the_terminal_leaves_a_checkpoint(data):
     assert process.wait(120) == 75
     (run,), log = data.runs, data.log
     assert "received SIGHUP: finishing step" in log.read_text() and "Traceback" not in log.read_text()
-    assert list(run.glob("step-*.json")) and Lock(run).holder() is None
+    assert list(run.glob("step-*.json")) and holder(run) is None
 
 
-def test_variables_that_another_launcher_left_are_named_and_not_used(data):
+def test_variables_that_another_launcher_left_are_not_used(data):
     """As an interactive job or a notebook leaves them. Waiting for the other processes would be in vain."""
     data.settings(max_steps=4)
     data.train("calm")
     shutil.rmtree(data.checkpoints)
     left = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "nowhere", "MASTER_PORT": "29500"}
-    output = data.train(environment=left)
-    assert "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT in the environment: no launcher" in output
+    data.train(environment=left)
     assert data.weights() == data.weights("calm") and "step 4/4" in data.log.read_text()
-    shutil.rmtree(data.checkpoints)
-    assert "WORLD_SIZE in the environment" in data.train("model", 2, environment={"WORLD_SIZE": "4"})
 
 
 @pytest.mark.nightly  # Inductor compiles C++ for a minute and a half
@@ -340,7 +337,7 @@ def test_an_attempt_without_progress_is_not_repeated(data):
     output = data.train("model", 1, "--attempt", "3", code=1)
     assert "training failed in two attempts without progress after step 0" in output
     kept = [path.name.split("_", 1)[1] for path in logs_of(data)]
-    assert kept == ["tiny_attempt1.log", "tiny_attempt2.log"], "in order of their times; there was no third"
+    assert kept == ["attempt1.log", "attempt2.log"], "in order of their times; there was no third"
     for number, path in enumerate(logs_of(data), 1):
         first, *_, last = path.read_text().splitlines()
         assert f"attempt {number} of test on" in first and "loss or gradient is not finite" in last

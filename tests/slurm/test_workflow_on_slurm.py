@@ -4,13 +4,11 @@ import copy
 import re
 import shutil
 import signal
-import socket
 
 import pytest
 from safetensors.torch import load_file
 
-from babelmill.runtime import slurm
-from conftest import ROOT, SMALL, Workspace
+from conftest import ROOT, SMALL
 from helpers.training.training_data import UNDISTURBED, largest_difference
 
 pytest_plugins = ["slurm_cluster"]
@@ -27,11 +25,6 @@ RESOURCES = {  # megabytes, minutes, threads, by the rules
     "convert": (8000, 60, 1),
 }
 UNTIL_TRAIN = ("converted/eng", "--until", "train")
-
-
-def settings_of_training(workspace: Workspace) -> str:
-    """Return the settings file of the training that `eng` used last."""
-    return f"results/settings/train/{(workspace.path / 'results/of/eng/train').resolve().name}.json"
 
 
 def test_end_to_end_with_a_failure(workspace, cluster, start):
@@ -119,19 +112,6 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
         assert largest_difference(together, load_file(alone / f"{name}.safetensors")) < 1e-4
 
 
-def test_nodes_that_do_not_meet(workspace, monkeypatch):
-    """The first node says that another program has the port of job 123."""
-    here = {"SLURM_JOB_ID": "123", "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
-    for name, value in (here | {slurm.OWN_STEP: "1"}).items():
-        monkeypatch.setenv(name, value)
-    with socket.create_server(("", slurm.FIRST_PORT + 123)):
-        words = ("--nodes", "2", "--processes", "2")
-        failed = workspace.python("-m", "babelmill.train", settings_of_training(workspace), *words)
-    assert failed.returncode == 1
-    assert failed.stderr.splitlines()[-1].startswith("error: the 2 nodes did not meet at n1:15123 (")
-    assert "address already in use" in failed.stderr and "Traceback" not in failed.stderr
-
-
 def test_a_crash_of_the_login_node(workspace, cluster, start):
     """A second Snakemake is refused; after a crash the job that still runs is cancelled, and a new one goes on."""
     values = copy.deepcopy(TWO)
@@ -151,7 +131,7 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     assert second.finish() == 1
     assert "Directory cannot be locked" in second.printed
 
-    refused = workspace.python("-m", "babelmill.train", settings_of_training(workspace))
+    refused = workspace.python("-m", "babelmill.train", training.settings)
     assert refused.returncode == 1
     assert "another training run is writing here" in refused.stderr
     assert f"on {job.node}, job {job.number}" in refused.stderr

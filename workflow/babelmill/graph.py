@@ -245,7 +245,6 @@ class Graph:
         return RunSettings(
             name=model,
             run=resolved.run,
-            preset=resolved.preset,
             gpus=resolved.resources.gpus,
             bytes_per_word=inputs.bytes_per_word(resolved),
         )

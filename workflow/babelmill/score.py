@@ -31,7 +31,7 @@ from babelmill.evaluation.overlaps import OVERLAP, in_training_text
 from babelmill.evaluation.suite_scores import headline, headline_method, in_words
 from babelmill.release.elsewhere.given_model import methods_of
 from babelmill.runtime import gpu_claims
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from babelmill.stages import ScoreStage
 from babelmill.suites.kinds import KINDS, Kind
 from babelmill.suites.overlap import overlap
@@ -130,7 +130,7 @@ def score(
 
     For `upstream` and `figures`, see `manifest.write`; for `corpora` and `threads`, `overlap`.
     """
-    with Lock(partial, "another process that scores the same"):
+    with locked(partial, "another process that scores the same"):
         scored, found = score_suites(model, suites, settings, partial)
         if settings.snapshots and not KINDS[settings.kind].of_run:
             found["snapshots"] = score_snapshots(model, suites, settings, partial)

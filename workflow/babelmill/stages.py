@@ -84,7 +84,6 @@ class RunSettings(Settings):
 
     name: str  # the model
     run: schema.Run
-    preset: str = ""  # for the names of logs
     gpus: int = 0  # for this training and what follows from it
     bytes_per_word: dict[str, float] = {}  # {code: bytes per word}, see `inputs.bytes_per_word`
 

@@ -11,7 +11,6 @@ A run's identity is the key in its name: its folder is `results/checkpoints/{lab
 finished run stays there, so training that is asked for again takes seconds.
 """
 
-import argparse
 import logging
 import os
 import sys
@@ -103,7 +102,7 @@ def train(job: Job[TrainStage]) -> int:
     here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
     compiles = settings.model.architecture in schema.OURS and settings.train.objective != "labels"
     graphs = graphs_of(run, processes, compiles, job.threads, COMPILED)
-    about_run = run_identity, run, looked_after.preset, training_history.draw
+    about_run = run_identity, run, training_history.draw
     with RunFolder(CHECKPOINTS / job.name, *about_run) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(looked_after.name, job.args.attempt, plan.steps, tokens, here))
@@ -137,9 +136,10 @@ def train(job: Job[TrainStage]) -> int:
         if finished := loop.run():
             missing = processes.on_main(snapshots.missing)
             there = processes.on_main(lambda: [*folder.snapshots.kept()])
-            about: dict[str, Any] = {"words": round(rate * tokens)} | ({"snapshots": there} if there else {})
+            about = {"seconds": round(time.monotonic() - began, 1), "words": round(rate * tokens)}
+            about |= {"snapshots": there} if there else {}
             about |= {"missing_snapshots": missing} if missing else {}
-            write_results(job, trainer, data.vocabulary, folder, began, about)
+            write_results(job.out, trainer, data.vocabulary.ids, folder, about)
     processes.stop()
     return 0 if finished else EXIT_CODE
 
@@ -152,7 +152,7 @@ def make_labels_network(settings: TrainStage, data: LabelledData, source: Path |
         text = "%s cut at the end: text and context together are longer than train.sequence_lengths = %s"
         log.warning(text, plural(cut, "training text"), settings.train.sequence_lengths)
     weights = data.class_weights()
-    config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))  # an error is reported once
+    config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))
     made = settings.train, settings.labels, data.codes, data.blocks, weights, processes
     return LabelsNetwork(config, *made, heads=data.begun.heads)
 
@@ -165,16 +165,17 @@ def make_network(
     graphs: Graphs | None = None,
 ) -> Network:
     """Make the network of a run that has not begun. It continues from `source` if there is one."""
+    train = settings.train
     if settings.model.architecture == "transformers":
         from babelmill.training.networks.transformers import TransformersNetwork
         from babelmill.training.networks.transformers_models import config_to_train  # imports transformers, for seconds
 
-        config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # an error is reported once
-        return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)
+        config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))
+        return TransformersNetwork(config, train, vocabulary, processes, loaded=source is not None)
     shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.entries))
     if isinstance(shape, NorBERT4Shape):
-        return NorBERT4Network(shape, settings.train, processes, graphs=graphs)
-    return GPTBertNetwork(shape, settings.train, processes, graphs=graphs)
+        return NorBERT4Network(shape, train, processes, graphs=graphs)
+    return GPTBertNetwork(shape, train, processes, graphs=graphs)
 
 
 def make_trainer(
@@ -191,73 +192,49 @@ def make_trainer(
     )
 
 
-def describe(trainer: Trainer, done: int, rate: float) -> str:
-    """Describe a run after `done` of its steps. `rate`: its words per token."""
-    plan, train, processes = trainer.plan, trainer.train, trainer.processes
-    words = plural(round(rate * plan.tokens_until(plan.steps)), "word")
-    first = (
-        f"{trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
-        f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens,"
-        f" {words} in all; {processes.size} x {processes.device.type}"
-    )
-    if done:
-        first += "; already trained" if done == plan.steps else f"; going on after step {done:,}"
-
-    def step(number: int) -> str:
-        rows, length = plan.rows_of(number)
-        share = rows / processes.size
-        return (
-            f"{rows:,} rows of up to {length} tokens, {rows * length:,} tokens;"
-            f" per process {share:,.4g} rows, {share * length:,.0f} tokens"
-        )
-
-    lines = {
-        "source": trainer.settings.model.source or f"random weights, seed {train.seed}",
-        "first step": step(0),
-        "last step": step(plan.steps - 1),
-        "rate": f"{train.learning_rate:g} at its peak, {train.optimizer}",
-        "precision": train.precision,
-        "device": device_name(trainer.device),
-    }
-    return "\n".join([first, *(f"  {name:<10}  {text}" for name, text in lines.items())])
-
-
 def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: float, here: str) -> None:
     """Log what will run in a folder after `done` steps, and warn about wasted resources.
 
     `rate`: how many words a token stands for; `gpus`: how many GPUs the job has; `here`: the precision of a run that
     begins here.
     """
-    precision, on_gpu = trainer.train.precision, trainer.device.type == "cuda"
-    log.info("%s: %s", folder, describe(trainer, done, rate))
-    if gpus and trainer.device.type == "cpu":
+    plan, train, processes = trainer.plan, trainer.train, trainer.processes
+    size, on_gpu = processes.size, processes.device.type == "cuda"
+
+    def step(number: int) -> str:
+        rows, length = plan.rows_of(number)
+        return f"{rows:,} rows of up to {length} tokens; per process {rows / size:,.4g} rows"
+
+    lines = [
+        f"{folder}: {trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
+        f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens,"
+        f" {plural(round(rate * plan.tokens_until(plan.steps)), 'word')} in all; {size} x {processes.device.type}"
+        + ("" if not done else "; already trained" if done == plan.steps else f"; going on after step {done:,}"),
+        f"  source      {trainer.settings.model.source or f'random weights, seed {train.seed}'}",
+        f"  first step  {step(0)}",
+        f"  last step   {step(plan.steps - 1)}",
+        f"  rate        {train.learning_rate:g} at its peak, {train.optimizer}",
+        f"  precision   {train.precision}",
+        f"  device      {device_name(trainer.device)}",
+    ]
+    log.info("%s", "\n".join(lines))
+    if gpus and not on_gpu:
         level = logging.WARNING if slurm.job_id() else logging.INFO  # the user's own machine may have no GPU
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
-    if precision != here:
-        log.info("this run stays in %s, in which it began; a new one would be in %s here", precision, here)
-    elif on_gpu and precision == "fp32" and fast_in_bf16(trainer.device):
-        log.info("train.precision: fp32 computes without the GPU's fast matrix units; bf16 is several times as fast")
-    elif not on_gpu and precision == "bf16" and slow_in_bf16():
+    if train.precision != here:
+        log.info("this run stays in %s, in which it began; a new one would be in %s here", train.precision, here)
+    elif not on_gpu and train.precision == "bf16" and slow_in_bf16():
         log.warning(BF16_IS_SLOW)
-    if trainer.train.micro_batch_tokens and not trainer.network.sharded:
+    if train.micro_batch_tokens and not trainer.network.sharded:
         log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
-    if trainer.network.drops_by_micro_batch:
-        log.info("dropout depends on the micro-batch here, so its size, train.micro_batch_tokens, changes the result")
 
 
-def write_results(
-    job: Job[TrainStage],
-    trainer: Trainer,
-    vocabulary: Vocabulary,
-    folder: RunFolder,
-    began: float,
-    about: dict[str, Any],
-) -> None:
+def write_results(out: Path, trainer: Trainer, ids: dict[str, Any], folder: RunFolder, about: dict[str, Any]) -> None:
     """Write the trained weights, the model's configuration, the record and, last, the manifest with figures `about` it.
 
-    All processes call this, only the main one writes.
+    All processes call this, only the main one writes. `ids`: of the vocabulary, for the configuration.
     """
-    out, plan, settings, state = job.out, trainer.plan, trainer.settings, trainer.state
+    plan, settings, state = trainer.plan, trainer.settings, trainer.state
     sources = settings.folders("source")
     prefixes = {"model": "model.", "ema": "average." if trainer.average.tensors else ""}
 
@@ -270,7 +247,7 @@ def write_results(
             else:
                 link_or_copy(out / "model.safetensors", path)
         unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
-        write_json(out / "config.json", trainer.network.config | vocabulary.ids | unmasks)
+        write_json(out / "config.json", trainer.network.config | ids | unmasks)
         with atomic_write(out / "metrics.jsonl") as file:
             file.write(folder.record.path.read_bytes())
         figures = {
@@ -279,15 +256,14 @@ def write_results(
             "epochs": plan.epochs(plan.steps),
             "parameters": trainer.network.parameters,
             "precision": settings.train.precision,
-            "seconds": round(time.monotonic() - began, 1),
+            "ran_with": attempts_of(folder.path).get("ran_with", []),
         }
-        figures |= about | {"ran_with": attempts_of(folder.path).get("ran_with", [])}
+        figures |= about
         if len(settings.languages) > 1:
             shares = plan.mixture.shares / plan.mixture.shares.sum()
             figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
-        losses = [
-            line["loss"] for line in training_history.read_record(folder.record.path) if line["kind"] == "validation"
-        ]
+        record = training_history.read_record(folder.record.path)
+        losses = [line["loss"] for line in record if line["kind"] == "validation"]
         parts = [f"{plan.steps:,} steps", f"{short(figures['tokens'])} tokens", f"{short(figures['words'])} words"]
         parts += [f"validation loss {losses[-1]:.3f}"] if losses and losses[-1] is not None else []
         parts += [f"no snapshot {escape.some(missing, 2)}"] if (missing := figures.get("missing_snapshots")) else []
@@ -304,43 +280,35 @@ def write_results(
     state.with_whole(names, write)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def main() -> int:
+    """Run the command: train in this process, or launch the processes that do, one for each GPU."""
     parser = stage_entry.parser(TrainStage, __doc__)
     parser.add_argument("--processes", type=int, help="processes on all machines together (default: one per GPU)")
     parser.add_argument("--nodes", type=int, default=1, help="machines of the SLURM job to use")
     parser.add_argument("--requeue", type=int, default=0, help="1: requeue the SLURM job if it must end early")
     parser.add_argument("--attempt", type=int, default=1, help="number of this attempt, above 1 for a retry")
-    return parser
-
-
-def work(job: Job[TrainStage]) -> int:
-    """Train in this process."""
-    is_main = not was_launched() or os.environ["RANK"] == "0"
-    if not is_main:
-        logging.disable(logging.INFO)
-    return stage_entry.run(train, job, writes_log=is_main)
-
-
-def main() -> int:
-    """Run the command: train in this process, or launch the processes that do, one for each GPU."""
-    commands = parser()
-    args = commands.parse_args()
+    args = parser.parse_args()
     job = Job(TrainStage, args.settings, args.threads, args.gpus, args)
-    processes, nodes, threads = args.processes or max(1, args.gpus), args.nodes, args.threads
+
+    def work() -> int:
+        is_main = not was_launched() or os.environ["RANK"] == "0"
+        if not is_main:
+            logging.disable(logging.INFO)
+        return stage_entry.run(train, job, writes_log=is_main)
+
     if was_launched():
-        return work(job)
+        return work()
+    processes, nodes, threads = args.processes or max(1, args.gpus), args.nodes, args.threads
     command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():
         slurm.run_in_step(nodes, threads, [sys.executable, *command])
     if processes % nodes or (nodes > 1 and slurm.job_id() is None):
-        commands.error(f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --gpus {args.gpus}")
+        parser.error(f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --gpus {args.gpus}")
     try:
         TrainStage.read(args.settings)  # so that an error is reported once, not by each process
         gpu_claims.claim(args.gpus)
-        code = (
-            launch([sys.executable, "-u", *command], processes // nodes, nodes, threads) if processes > 1 else work(job)
-        )
+        program = [sys.executable, "-u", *command]
+        code = launch(program, processes // nodes, nodes, threads) if processes > 1 else work()
     except UserError as error:
         bars.say(f"error: {escape.lines(error)}")
         return 1

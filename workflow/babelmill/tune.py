@@ -31,7 +31,7 @@ from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
 from babelmill.release.folder.loading import runs_code, tokenizer_of
 from babelmill.runtime import gpu_claims
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from babelmill.stages import TuneStage
 from babelmill.tasks import heads, metrics
 from babelmill.tasks.encoding import NONE, Padding, Row, pad, rows_of, spread, targets
@@ -232,7 +232,7 @@ def tune(
         raise UserError(f"--tasks: {len(tasks)} folders for the languages {', '.join(settings.covered)}")
     found: dict[str, Tuned] = {}
     seconds, steps, pairs = 0.0, 0, [*zip(settings.covered, tasks, strict=True)]
-    with Lock(checkpoints, "another process that tunes the same"):
+    with locked(checkpoints, "another process that tunes the same"):
         (out / manifest.NAME).unlink(missing_ok=True)  # that of earlier results, beside files that will be new
         shutil.rmtree(out / "model", ignore_errors=True)
         for together in [pairs] if settings.joint else [[pair] for pair in pairs]:

@@ -47,6 +47,10 @@ def stand_for(folder: str, arguments: list[str]) -> None:
     # In a job whose processes SLURM follows by their parents, not by a control group, they cannot be the server's.
     if option or (job and "slurm" not in freezer_of(os.getpid())):
         os.execv(sys.executable, [sys.executable, *arguments])
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # a training dies with its launcher (`runtime/processes.py`)
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, _signal.SIGKILL)
     _signal.pthread_sigmask(_signal.SIG_BLOCK, FORWARDED)  # until there is a process to forward them to
     connection, process = ask(folder, command, os.getcwd(), dict(os.environ), [0, 1, 2], **job)
     for number in FORWARDED:

@@ -85,7 +85,7 @@ def train_together(size: int, function: Callable[..., Any], *arguments) -> list[
 
 def _one(rank: int, size: int, port: int, results, function: Callable[..., Any], arguments: tuple) -> None:
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"}
     try:
         results.put((rank, function(Processes.start(1), *arguments), None))
     except BaseException:

@@ -161,7 +161,7 @@ class Data:
         """Write the run settings."""
         values = {"checkpoint_every": 4, "log_every": 1, "validate_every": 6}
         values |= {"micro_batch_tokens": 96} | run
-        about = {"name": "test", "preset": "tiny", "run": section("run", **values).model_dump()}
+        about = {"name": "test", "run": section("run", **values).model_dump()}
         write_json(self.folder / "results/settings/run/now.json", about)
 
     @property

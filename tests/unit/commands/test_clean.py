@@ -8,7 +8,7 @@ import yaml
 from babelmill import cli
 from babelmill.config import loading
 from babelmill.graph import Graph
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from helpers.results.finished import finish
 
 
@@ -65,7 +65,7 @@ def test_the_configuration_of_the_command_line_counts(listed):
 def test_a_job_under_way_stays(listed, folder_of):
     run = Path("results", folder_of, training(train={"learning_rate": 0.5}))
     run.mkdir(parents=True)
-    with Lock(run):
+    with locked(run):
         assert not any(folder_of in line for line in listed("--remove"))
     assert run.exists() and any(folder_of in line for line in listed())
 

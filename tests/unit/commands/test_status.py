@@ -13,7 +13,7 @@ from babelmill.commands.progress.model_status import Status
 from babelmill.commands.status import status_table
 from babelmill.config import loading
 from babelmill.graph import Graph
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from conftest import SMALL
 from helpers.programs.prepared import Program
 
@@ -88,7 +88,7 @@ def test_training_under_way(workspace):
         process.wait()
         lines, rest = status(workspace, "eng")
         stopped = lines["eng"]
-        logs = (workspace.path / "results/checkpoints").glob("eng-*/logs/*_tiny_attempt1.log")
+        logs = (workspace.path / "results/checkpoints").glob("eng-*/logs/*_attempt1.log")
         path = max(logs, key=lambda log: log.name)
         assert rest[1] == f"eng: {path.relative_to(workspace.path)}"
         assert "left after step" in path.read_text()
@@ -124,7 +124,7 @@ def test_it_is_readable_for_45_models(workspace):
     with contextlib.ExitStack() as locks:
         for model, run in runs.items():
             if model != "xho":
-                locks.enter_context(Lock(run))
+                locks.enter_context(locked(run))
             (run / "lock.json").write_text(json.dumps(owner))
         lines, rest = status(workspace, "tier1", "tier2", "tier3")
     assert "running" not in lines["xho"], "its process is no more"

@@ -17,7 +17,7 @@ import pytest
 from babelmill import cli
 from babelmill.core import bars, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, atomic_write, lock, read_json, remove_leftovers, write_json
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from helpers.programs.prepared import run_python
 
 SETTINGS = SimpleNamespace(stage="corpus", raw={"stage": "corpus"})
@@ -225,7 +225,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with open(tmp_path / "lock", "w") as file, Lock(tmp_path / "run"):
+    with open(tmp_path / "lock", "w") as file, locked(tmp_path / "run"):
         assert lock(file) and lock(file, wait=False)
     with atomic_write(tmp_path / "a") as file:
         remove_leftovers([tmp_path], deep=True)

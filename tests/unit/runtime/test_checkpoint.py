@@ -4,13 +4,10 @@ import errno
 import json
 import logging
 import os
-import pty
-import re
 import signal
 import socket
 import subprocess
 import sys
-import termios
 import time
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -25,11 +22,12 @@ from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import slurm
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.run_folder import Record, RunFolder
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import holder, locked
 from babelmill.runtime.slurm import Stop
 from babelmill.runtime.watching import Progress
 from babelmill.training.networks.loss import summarize
 from babelmill.training.plan.objectives import objective_of
+from helpers.damage import flip_a_bit
 from helpers.training.training_data import section
 
 TENSORS = {
@@ -61,34 +59,26 @@ def test_the_newest_are_kept_and_come_back(tmp_path):
     assert tensors["model.a"].tolist() == [15.0] * 3 and state == {"groups": [1e-8, 15]}
 
 
-@pytest.mark.parametrize("damage", ["bit", "cut", "gone", "seal"])
+@pytest.mark.parametrize("damage", ["bit", "cut", "gone", "seal", "renamed"])
 def test_damage_is_found_and_the_one_before_taken(tmp_path, caplog, damage):
-    checkpoints = Checkpoints(tmp_path, keep=2)
-    for step in (5, 10):
+    """An older checkpoint under a later name is damaged, too: its sha256 is right, and the run would seem at its end."""
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in (2, 5, 10):
         checkpoints.save(step, TENSORS, {})
     path = tmp_path / "step-00000010.safetensors"
-    content = path.read_bytes()
     if damage == "bit":
-        path.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+        flip_a_bit(path)
     elif damage == "cut":
-        path.write_bytes(content[:40])
+        os.truncate(path, 40)
     elif damage == "gone":
         path.unlink()
-    else:
+    elif damage == "seal":
         path.with_suffix(".json").write_text("{")
+    else:
+        for end in (".json", ".safetensors"):
+            os.replace(tmp_path / f"step-00000002{end}", path.with_suffix(end))
     assert checkpoints.newest() == 5
     assert "step-00000010.safetensors is damaged" in caplog.text
-
-
-def test_an_older_checkpoint_under_a_later_name_does_not_count(tmp_path, caplog):
-    """Its sha256 is right, and the run would seem to be at its end."""
-    checkpoints = Checkpoints(tmp_path, keep=2)
-    for step in (5, 10):
-        checkpoints.save(step, TENSORS, {})
-    for end in ("json", "safetensors"):
-        (tmp_path / f"step-00000005.{end}").rename(tmp_path / f"step-00000040.{end}")
-    assert checkpoints.newest() == 10
-    assert "step-00000040.safetensors is damaged (it was saved after step 5 under another name)" in caplog.text
 
 
 def test_a_half_written_checkpoint_does_not_count(tmp_path):
@@ -103,7 +93,7 @@ def test_a_half_written_checkpoint_does_not_count(tmp_path):
     }
 
 
-def test_a_full_disk_is_named_with_the_bytes_needed(tmp_path, monkeypatch):
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path, keep=1)
     checkpoints.save(5, TENSORS, {})
 
@@ -120,16 +110,16 @@ def test_a_full_disk_is_named_with_the_bytes_needed(tmp_path, monkeypatch):
 # The lock.
 
 
-HOLD = "import sys, time; from pathlib import Path; from babelmill.runtime.run_lock import Lock\nwith Lock(Path(sys.argv[1])): print(flush=True); time.sleep(600)"
+HOLD = "import sys, time; from pathlib import Path; from babelmill.runtime.run_lock import holder, locked\nwith locked(Path(sys.argv[1])): print(flush=True); time.sleep(600)"
 
 
 def test_a_folder_has_one_writer(tmp_path):
-    with Lock(tmp_path):
+    with locked(tmp_path):
         with pytest.raises(UserError, match=rf"another training run is writing here: process {os.getpid()} on"):
-            Lock(tmp_path).__enter__()
-        assert Lock(tmp_path).holder() == {"host": socket.gethostname(), "pid": os.getpid(), "job": None}
-    assert Lock(tmp_path).holder() is None
-    with Lock(tmp_path):
+            locked(tmp_path).__enter__()
+        assert holder(tmp_path) == {"host": socket.gethostname(), "pid": os.getpid(), "job": None}
+    assert holder(tmp_path) is None
+    with locked(tmp_path):
         pass
 
 
@@ -140,10 +130,10 @@ def test_who_is_suspended_holds_the_folder_and_who_is_killed_does_not(tmp_path, 
     monkeypatch.delenv("SLURM_JOB_ID")
     process.send_signal(signal.SIGSTOP)
     with pytest.raises(UserError, match=f"process {process.pid} on {socket.gethostname()}, job 77; wait for it"):
-        Lock(tmp_path).__enter__()
+        locked(tmp_path).__enter__()
     process.kill()
-    with Lock(tmp_path):
-        assert Lock(tmp_path).holder()["pid"] == os.getpid()
+    with locked(tmp_path):
+        assert holder(tmp_path)["pid"] == os.getpid()
     process.communicate()
 
 
@@ -151,10 +141,10 @@ def test_who_is_suspended_holds_the_folder_and_who_is_killed_does_not(tmp_path, 
 def test_a_damaged_lock_is_named_while_it_is_held_and_harmless_else(tmp_path, content):
     path = tmp_path / "lock.json"
     path.write_text(content)
-    with Lock(tmp_path):
+    with locked(tmp_path):
         path.write_text(content)
         with pytest.raises(UserError, match=f"writing here: a process that {path} does not name; wait for it"):
-            Lock(tmp_path).__enter__()
+            locked(tmp_path).__enter__()
 
 
 # Leaving early.
@@ -213,31 +203,18 @@ def test_other_schedulers(monkeypatch, squeue, tmp_path):
     assert (tmp_path / "again").exists()
 
 
-@pytest.mark.parametrize(
-    ("state", "asked"),
-    [("RUNNING", ["squeue", "squeue", "scontrol", "squeue", "scontrol"]), ("PREEMPTED", ["squeue"] * 2)],
-)
-def test_a_job_goes_back_into_the_queue_even_if_the_controller_is_busy(squeue, program, tmp_path, state, asked):
-    """The first squeue and the first scontrol get no answer. A job that SLURM ends itself is left alone."""
-    for command in ("squeue", "scontrol"):
-        count = f"cd {tmp_path}; echo {command} >> asked; [ $(grep -c {command} asked) -gt 1 ]"
-        program(command, f"{count} && echo '{state}'")
-    slurm.requeue()
-    assert (tmp_path / "asked").read_text().split() == asked
-
-
 @pytest.mark.parametrize("state", ["RUNNING", "COMPLETING", "CANCELLED", "PREEMPTED", ""])
-def test_only_a_running_job_goes_back_into_the_queue(squeue, program, tmp_path, state, capfd):
-    """A job that was cancelled would come back. A line says what happens."""
-    squeue(state)
-    program("scontrol", f"echo $@ >> {tmp_path}/asked")
+def test_only_a_running_job_goes_back_into_the_queue(program, squeue, tmp_path, state, capfd):
+    """A job that was cancelled would come back. The first question gets no answer; a line says what happens."""
+    program("squeue", f"cd {tmp_path}; echo >> asked; [ $(grep -c '' asked) -gt 1 ] && echo '{state}'")
+    program("scontrol", f"echo $@ >> {tmp_path}/requeued")
     slurm.requeue()
-    ends = "put back into the queue\n"
     if state == "RUNNING":
-        assert (tmp_path / "asked").read_text() == "requeue 7\n" and capfd.readouterr().err == f"job 7 is {ends}"
+        assert (tmp_path / "requeued").read_text() == "requeue 7\n"
+        assert capfd.readouterr().err == "job 7 is put back into the queue\n"
     else:
         assert capfd.readouterr().err == f"job 7 is not put back into the queue: it is {state or 'over'}\n"
-        assert not (tmp_path / "asked").exists()
+        assert not (tmp_path / "requeued").exists()
 
 
 def test_a_closed_terminal_is_a_reason_unless_nohup_has_it_ignored(squeue):
@@ -279,12 +256,7 @@ def test_the_record_drops_what_came_after_the_checkpoint(tmp_path):
     assert again.validated
     again.append({"step": 3, "kind": "train", "loss": 1.0})
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(line["step"], line["kind"]) for line in lines] == [
-        (1, "train"),
-        (2, "train"),
-        (2, "validation"),
-        (3, "train"),
-    ]
+    assert [f"{line['step']} {line['kind']}" for line in lines] == ["1 train", "2 train", "2 validation", "3 train"]
     assert lines[1]["loss"] is None
     assert not Record(path, 1).validated
 
@@ -305,25 +277,14 @@ def test_the_logs_of_all_attempts_are_counted(tmp_path):
     """Also of a run that was interrupted and begun again, where Snakemake begins with 1 again, too."""
     before = logging.getLogger().handlers[:]
     for _ in range(3):
-        with RunFolder(tmp_path, {}, section("run"), "tiny") as folder:
+        with RunFolder(tmp_path, {}, section("run")) as folder:
             folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
     for handler in set(logging.getLogger().handlers) - {*before}:
         logging.getLogger().removeHandler(handler)
         handler.close()
     logs = sorted(folder.path.glob("logs/*"))
-    assert [path.stem.split("_", 1)[1] for path in logs] == [f"tiny_attempt{number}" for number in (1, 2, 3)]
+    assert [path.stem.split("_", 1)[1] for path in logs] == [f"attempt{number}" for number in (1, 2, 3)]
     assert "attempt 3 of test on" in logs[2].read_text()
-
-
-def test_progress_has_no_carriage_return_in_a_log(caplog, capsys):
-    caplog.set_level(logging.INFO)
-    progress = Progress(0, 10, 1000)
-    for step in range(1, 11):
-        loss = None if step == 1 else 2.5
-        progress.show({"step": step, "loss": loss, "tokens_per_second": 1234.0, "tokens": 100 * step})
-    assert len(caplog.records) == 2  # the first, since nothing was said yet, and the last
-    assert "step 10/10  loss 2.5000  1,234 tokens/s  0:00:00 left" in caplog.text
-    assert "\r" not in caplog.text + "".join(capsys.readouterr())
 
 
 def test_time_left_goes_by_tokens(caplog, monkeypatch):
@@ -335,30 +296,6 @@ def test_time_left_goes_by_tokens(caplog, monkeypatch):
     now += 60.0
     progress.show({"step": 5, "loss": 2.5, "tokens_per_second": 1234.0, "tokens": 2000})
     assert "0:09:00 left" in caplog.text
-
-
-def test_a_bar_on_a_terminal():
-    """One line that is drawn over; messages have their own."""
-    code = (
-        "import logging; from babelmill.core.stage_entry import configure_logging\n"
-        "from babelmill.runtime.watching import Progress\n"
-        "configure_logging(None)\n"
-        "progress = Progress(0, 2, 200)\n"
-        "for step in (1, 2):\n"
-        "    progress.show({'step': step, 'loss': 2.5, 'tokens_per_second': 99.0, 'tokens': 100 * step})\n"
-        "    logging.info('message %d', step)\n"
-    )
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 100))
-    subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
-    os.close(theirs)
-    output = os.read(ours, 10_000).decode()
-    os.close(ours)
-    line = "step {}/2  loss 2.5000  99 tokens/s  {} left"
-    half = f"\r\033[K 50% [############............] {line.format(1, 'unknown time')}"
-    whole = f"\r\033[K100% [########################] {line.format(2, '0:00:00')}"
-    output = re.sub(r"\d\d:\d\d:\d\d message", "message", output)
-    assert output == f"{half}\r\033[Kmessage 1\r\n{whole}\r\033[K\r\033[Kmessage 2\r\n"
 
 
 def test_a_full_disk_while_the_record_is_written(tmp_path):
@@ -410,10 +347,9 @@ def silent_server():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("server", ["refuses", "is silent"])
-def test_where_the_server_does_not_answer_metrics_are_recorded_offline(mirror, silent_server, server):
-    url, folder = "http://127.0.0.1:9" if server == "refuses" else silent_server, mirror.folder
-    output, _ = mirror(WANDB_BASE_URL=url, WANDB_API_KEY=KEY, WANDB_NAME="a name of one's own")
+def test_where_the_server_does_not_answer_metrics_are_recorded_offline(mirror):
+    folder = mirror.folder
+    output, _ = mirror(WANDB_BASE_URL="http://127.0.0.1:9", WANDB_API_KEY=KEY, WANDB_NAME="a name of one's own")
     assert f"see WANDB_API_KEY and the network; recording in {folder}" in output and len(output.splitlines()) == 1
     (recorded,) = folder.glob("wandb/offline-run-*-eng-0123456789abcdef/*.wandb")
     assert b"train/languages/eng/loss" in recorded.read_bytes() and b"a name of one's own" in recorded.read_bytes()
@@ -426,13 +362,8 @@ def test_where_it_cannot_begin_a_line_says_why(mirror):
     assert "W&B: turned off for the rest of this run: [Errno 2] No such file" in mirror()[0]
 
 
-def test_it_is_no_warning_that_the_user_is_offline(mirror):
-    assert mirror(WANDB_MODE="offline")[0] == ""
-    assert len(list(mirror.folder.glob("wandb/offline-run-*/*.wandb"))) == 1
-
-
 @pytest.mark.slow
 def test_a_run_whose_server_is_silent_ends_in_time(mirror, silent_server):
     """Its process, too, which would wait for W&B's own."""
     output, seconds = mirror(patience=2, end=4, WANDB_BASE_URL=silent_server, WANDB_API_KEY=KEY)
-    assert seconds < 8 and "W&B did not finish in 2 s" in output and "Traceback" not in output, output
+    assert seconds < 14 and "W&B did not finish in 2 s" in output and "Traceback" not in output, output

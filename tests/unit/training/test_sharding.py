@@ -9,8 +9,8 @@ import torch
 
 from babelmill.core.files import UserError
 from babelmill.runtime.checkpoint import Checkpoints, SavedTensors
-from babelmill.runtime.processes import Processes
-from babelmill.train import make_network, memory_in_words
+from babelmill.runtime.processes import Processes, in_words
+from babelmill.train import make_network
 from babelmill.training.batches import TokenStream
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
@@ -64,7 +64,7 @@ def error_without_memory(trainer: Trainer, mine: bool) -> str:
 
     if mine:
         torch.nn.functional.embedding = refuse
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError) as error, in_words():
         trainer.run_step(2)
     return str(error.value)
 
@@ -163,7 +163,7 @@ def test_a_model_that_is_too_large_is_one_line():
         pytest.raises(
             UserError, match=r"does not fit .* more GPUs, .* adapters \(train\.lora_rank\): CUDA .* memory\.$"
         ),
-        memory_in_words(),
+        in_words(),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.\nMore lines follow.")
 

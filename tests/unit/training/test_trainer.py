@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
 from babelmill.runtime import cost
-from babelmill.train import announce, describe
+from babelmill.train import announce
 from babelmill.training.kernels import dropout
 from babelmill.training.optimization import gradients
 from babelmill.training.plan import rows as dealing
@@ -212,16 +212,18 @@ def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
         trainer.run_step(STEP)
 
 
-def test_a_run_opens_with_what_it_is(make):
+def test_a_run_opens_with_what_it_is(make, caplog, tmp_path):
+    caplog.set_level("INFO")
     trainer = make(learning_rate=0.004)
     trainer.processes = dataclasses.replace(ALONE, size=4)
-    first, *lines = describe(trainer, 12, 0.25).splitlines()
+    announce(trainer, tmp_path, 12, 0, 0.25, "fp32")
+    first, *lines = caplog.messages[0].splitlines()
     words = f"{0.25 * trainer.plan.tokens_until(40):,.0f} words in all"
     assert first.endswith(f"tokens, {words}; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
     assert lines == [
         "  source      random weights, seed 7",
-        "  first step  20 rows of up to 16 tokens, 320 tokens; per process 5 rows, 80 tokens",
-        "  last step   10 rows of up to 32 tokens, 320 tokens; per process 2.5 rows, 80 tokens",
+        "  first step  20 rows of up to 16 tokens; per process 5 rows",
+        "  last step   10 rows of up to 32 tokens; per process 2.5 rows",
         "  rate        0.004 at its peak, lamb",
         "  precision   fp32",
         "  device      cpu",

@@ -20,7 +20,7 @@ from babelmill.config import loading
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.graph import ASKED, LINKS, Graph
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import holder
 from babelmill.stages import CHECKPOINTS, RESULTS, SETTINGS, STAGES, UNFINISHED
 
 
@@ -47,11 +47,11 @@ def unused(graph: Graph) -> Iterator[Path]:
         # What begins with a dot is being written.
         yield from (path for path in sorted((RESULTS / stage).glob("[!.]*")) if path.name not in kept)
         unfinished = (path for path in sorted((UNFINISHED / stage).glob("[!.]*")) if path.name not in kept)
-        yield from (path for path in unfinished if not Lock(path).holder())
+        yield from (path for path in unfinished if not holder(path))
         yield from (path for path in sorted((SETTINGS / stage).glob("*.json")) if path.stem not in kept)
     yield from (path for path in sorted((SETTINGS / "run").glob("*.json")) if path.stem not in names["train"])
     for path in sorted(CHECKPOINTS.glob("[!.]*")):
-        if path.name not in names["train"] and not Lock(path).holder():
+        if path.name not in names["train"] and not holder(path):
             yield path
     yield from (path for path in sorted(LINKS.glob("*")) if path.name not in models)
 

@@ -227,7 +227,7 @@ class Kept:
 
     What they depend on (`made_of`) is in the names of the files, which have the numbers of items, and their scores. If
     the model, the items or the method change, they begin anew. Only one process at a time may use a folder: hold
-    `runtime.run_lock.Lock` of it.
+    it by `runtime.run_lock.locked`.
     """
 
     def __init__(self, folder: Path, made_of: Any):

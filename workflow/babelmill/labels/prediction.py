@@ -23,7 +23,7 @@ from babelmill.core.escape import csv_cell, write_rows
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.core.formats import DELIMITERS
 from babelmill.labels.predictor import Pair, Predictor, Wanted
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from babelmill.tables.rows import Asked, Table
 from babelmill.tokens.clean_text import Cleaning
 from babelmill.tokens.label_text import context_text
@@ -56,7 +56,7 @@ def held(folder: Path) -> Iterator[None]:
 
     A UserError says that another process makes the same predictions.
     """
-    with Lock(folder, "another prediction"):
+    with locked(folder, "another prediction"):
         try:
             yield
         except BaseException:

@@ -81,16 +81,19 @@ class Copies:
         try:
             if self._in_folder and not self._files.isdir(self._top):
                 raise NotADirectoryError(f"there is no folder {self._top}; mount its file system, or create it")
-            names = self._names()
-            newer = sorted((step for step in steps_of(names) if step > done), reverse=True)
-            newest = next((step for step in newer if self._fetch_checkpoint(step, names)), done)
+            names = {path.removeprefix(f"{self._root}/") for path in self._files.find(self._root)}
+            newest = done
+            for step in sorted((step for step in steps_of(names) if step > done), reverse=True):
+                self._fetch_sealed(f"step-{step:08d}.json", names)
+                if (newest := self._checkpoints.newest()) == step:  # if it is damaged, a warning says so
+                    break
             if newest > done or not (self._folder / "attempt.json").exists():
                 for name in filter(OTHERS.fullmatch, names):
                     self._fetch(name)
             for name in filter(SNAPSHOT.fullmatch, names):
-                if not (self._folder / name).exists():
-                    data, seal = self._fetch(name.replace(".json", ".safetensors")), self._fetch(name)
-                    if read_json(seal)["sha256"] != sha256(data):  # half of it was replaced when a machine died
+                if not (seal := self._folder / name).exists():
+                    self._fetch_sealed(name, names)
+                    if sha256(seal.with_suffix(".safetensors")) != read_json(seal)["sha256"]:
                         log.warning("%s/%s is damaged: the snapshot is left out", self._url, name)
                         seal.unlink()
         except Exception as error:  # each library has its own
@@ -111,26 +114,19 @@ class Copies:
             only_here = self._url, self._folder, self._error
             log.warning("%s lacks the newest checkpoint, which is only in %s (%s)", *only_here)
 
-    def _names(self) -> set[str]:
-        """Return the names of all files there, such as `logs/1.log`."""
-        return {path.removeprefix(f"{self._root}/") for path in self._files.find(self._root)}
-
-    def _fetch(self, name: str) -> Path:
+    def _fetch(self, name: str) -> None:
         path = self._folder / name
         half = path.with_name(f".{path.name}.fetched")
         half.parent.mkdir(parents=True, exist_ok=True)
         self._files.get_file(f"{self._root}/{name}", str(half))
         os.replace(half, path)
         self._copied[name] = stamp(path)
-        return path
 
-    def _fetch_checkpoint(self, step: int, names: set[str]) -> bool:
-        """Fetch a checkpoint, and return whether it is intact. If it is not, a warning says so."""
-        data = f"step-{step:08d}.safetensors"
-        if data in names:
-            self._fetch(data)
-        self._fetch(f"step-{step:08d}.json")
-        return self._checkpoints.newest() == step
+    def _fetch_sealed(self, seal: str, names: set[str]) -> None:
+        """Fetch weights, if they are there, and then their seal."""
+        for name in (seal.replace(".json", ".safetensors"), seal):
+            if name in names:
+                self._fetch(name)
 
     def _try(self) -> None:
         began, before = time.monotonic(), self._error
@@ -155,7 +151,7 @@ class Copies:
             if not (self._folder / name).exists():
                 return  # training has replaced this checkpoint, and asks for another copy
             self._put(name)
-        for step in steps_of(self._names()):
+        for step in steps_of({Path(path).name for path in self._files.ls(self._root, detail=False)}):
             if step < max(steps, default=0) and step not in steps:  # nor is it kept here
                 for end in ("json", "safetensors"):  # without the .json, the checkpoint does not count
                     self._files.rm(f"{self._root}/step-{step:08d}.{end}")

@@ -146,7 +146,7 @@ class Processes:
 
 def was_launched() -> bool:
     """Return whether torchrun or our launcher has started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
+    return dist.is_torchelastic_launched()
 
 
 def end_with_launcher() -> None:

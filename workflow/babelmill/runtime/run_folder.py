@@ -56,7 +56,7 @@ from babelmill.core.files import UserError, atomic_write, read_json, write_json,
 from babelmill.runtime import checkout, slurm
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.copies import Copies
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import locked
 from babelmill.runtime.watching import History, mirror, processors
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,6 @@ class RunFolder:
         path: Path,
         identity: dict[str, Any],
         run: schema.Run,
-        preset: str = "",
         draw: Callable[[Path, str], object] = lambda *_: None,
     ):
         """Describe the folder without opening it.
@@ -98,11 +97,10 @@ class RunFolder:
             path: the folder.
             identity: see `identity`.
             run: the run's settings.
-            preset: the preset of the model, for the names of logs.
             draw: draws training_history.png in a run's folder, given the folder and the model's name.
         """
         self.path, self.checkpoints, self.snapshots = path, Checkpoints(path, run.keep), Snapshots(path)
-        self._identity, self._run, self._preset, self._draw = identity, run, preset, draw
+        self._identity, self._run, self._draw = identity, run, draw
         self._copies: Copies | None = None
         self._opened = contextlib.ExitStack()
 
@@ -125,7 +123,7 @@ class RunFolder:
             UserError: another run writes here, the attempt must not begin (see `begin_attempt`), or the place of
                 `run.checkpoints` does not answer.
         """
-        self._opened.enter_context(Lock(self.path))
+        self._opened.enter_context(locked(self.path))
         done = self.checkpoints.newest()
         if elsewhere := self._run.checkpoints:
             self._copies = Copies(elsewhere, self.path, self.checkpoints)
@@ -142,7 +140,7 @@ class RunFolder:
             device = "cuda" if torch.cuda.is_available() else "cpu"
             about = {"steps": steps, "tokens": tokens, "device": device, "precision": precision}
             begin_attempt(self.path, attempt, done, about)
-            keep_log(self.path, model, self._preset, done, steps)
+            keep_log(self.path, model, done, steps)
         self.validating(None)
         self.record = Record(self.path / "metrics.jsonl", done)
         self.history = History(partial(self._draw, self.path, model))
@@ -242,8 +240,8 @@ def modules_of(path: Path) -> dict[str, str]:
     return attempts_of(path).get("modules", {})
 
 
-def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> None:
-    """Write the log of this process also to `logs/20261122-143105_small_attempt2_job812.log`, from now on.
+def keep_log(folder: Path, model: str, done: int, steps: int) -> None:
+    """Write the log of this process also to `logs/20261122-143105_attempt2_job812.log`, from now on.
 
     The time is UTC, so that the names sort by time on any machine. All attempts are counted. This includes attempts
     that the user or SLURM starts again, which Snakemake counts as the first. Each message is written immediately, so it
@@ -252,17 +250,14 @@ def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> No
     Args:
         folder: the folder of the run.
         model: the name of the model.
-        preset: the preset of the model; "" if it is not known.
         done, steps: the number of steps that are done, and of all steps of the run.
     """
-    now, job = datetime.now(UTC), slurm.job_id()
-    attempt = 1 + sum(1 for _ in (folder / "logs").glob("*.log"))
-    parts = [f"{now:%Y%m%d-%H%M%S}", preset, f"attempt{attempt}", job and f"job{job}"]
-    path = folder / "logs" / ("_".join(part for part in parts if part) + ".log")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    logs, now, job = folder / "logs", datetime.now(UTC), slurm.job_id()
+    logs.mkdir(parents=True, exist_ok=True)
+    number = 1 + sum(1 for _ in logs.glob("*.log"))
+    path = logs / f"{now:%Y%m%d-%H%M%S}_attempt{number}{f'_job{job}' if job else ''}.log"
     where = f"{platform.node()}{f', job {job}' if job else ''}"
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(f"{now:%Y-%m-%d %H:%M:%S} UTC: attempt {attempt} of {model} on {where}, after step {done}/{steps}\n")
+    path.write_text(f"{now:%F %T} UTC: attempt {number} of {model} on {where}, after step {done}/{steps}\n")
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     # It stays until the process ends: an error of the process is logged after the folder is closed.

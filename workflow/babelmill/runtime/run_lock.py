@@ -9,8 +9,8 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from babelmill.core.files import UserError, lock
@@ -18,59 +18,41 @@ from babelmill.core.files import UserError, lock
 # How long to wait for a lock. In a SLURM job that was started again, its earlier processes may still be saving, or NFS
 # may not know yet that they died.
 SECONDS, SECONDS_IN_SLURM = 1.0, 120.0
+NOBODY: dict[str, Any] = {"host": None, "pid": None, "job": None}
 
 
-class Lock:
-    """Locks a folder; a context manager. If another process holds the folder, a UserError names it.
-
-    `what`: the kind of process that writes there, for this error.
-    """
-
-    def __init__(self, folder: Path, what: str = "another training run"):
-        self._path, self._what = folder / "lock.json", what
-
-    def __enter__(self) -> "Lock":
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        job = os.environ.get("SLURM_JOB_ID")
-        self._file = open(self._path, "a", encoding="utf-8")  # it stays open to hold the lock
+@contextlib.contextmanager
+def locked(folder: Path, what: str = "another training run") -> Iterator[None]:
+    """Lock a folder. If another process holds it, a UserError names it; `what`: the kind of process that does that."""
+    path, job = folder / "lock.json", os.environ.get("SLURM_JOB_ID")
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
         end = time.monotonic() + (SECONDS_IN_SLURM if job else SECONDS)
-        while not lock(self._file, wait=False):
+        while not lock(file, wait=False):
             if time.monotonic() > end:
-                self._file.close()
-                raise UserError(
-                    f"{self._path.parent}: {self._what} is writing here: {self._describe()}; wait for it, or end it"
-                )
+                owner = holder(folder) or NOBODY
+                who = f"process {owner['pid']} on {owner['host']}" + (f", job {owner['job']}" if owner["job"] else "")
+                who = f"a process that {path} does not name" if owner["pid"] is None else who
+                raise UserError(f"{folder}: {what} is writing here: {who}; wait for it, or end it")
             time.sleep(0.1)
-        self._write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "job": job}))
-        return self
+        try:
+            file.truncate(0)  # it must stay the same file, since another one would not be locked
+            file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "job": job}))
+            file.flush()
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                file.truncate(0)
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        with contextlib.suppress(OSError):
-            self._write("")
-        self._file.close()
 
-    def _write(self, text: str) -> None:
-        """Replace the content of the file. It must stay the same file, since another one would not be locked."""
-        self._file.truncate(0)
-        self._file.write(text)
-        self._file.flush()
+def holder(folder: Path) -> dict[str, Any] | None:
+    """Return the host, the process and the SLURM job that hold a folder; None if it is free.
 
-    def holder(self) -> dict[str, Any] | None:
-        """Return the host, the process and the SLURM job that hold the folder; None if it is free.
-
-        They are None each if the file is damaged.
-        """
-        with contextlib.suppress(OSError), open(self._path, "r+", encoding="utf-8") as file:
-            if not lock(file, wait=False):
-                owner: dict[str, Any] = dict.fromkeys(("host", "pid", "job"))
-                with contextlib.suppress(ValueError, TypeError):
-                    owner |= json.load(file)
-                return owner
-        return None
-
-    def _describe(self) -> str:
-        """Return who holds the folder, for messages."""
-        owner = self.holder()
-        if owner is None or owner["pid"] is None:
-            return f"a process that {self._path} does not name"
-        return f"process {owner['pid']} on {owner['host']}" + (f", job {owner['job']}" if owner["job"] else "")
+    They are None each if the file is damaged.
+    """
+    with contextlib.suppress(OSError), open(folder / "lock.json", "r+", encoding="utf-8") as file:
+        if not lock(file, wait=False):
+            with contextlib.suppress(ValueError, TypeError):
+                return NOBODY | json.load(file)
+            return NOBODY
+    return None

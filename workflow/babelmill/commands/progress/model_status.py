@@ -11,7 +11,7 @@ from pathlib import Path
 from babelmill.commands.progress.logs import last_words, metrics
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import CHECKPOINTS, Graph, Result
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_lock import holder
 from babelmill.stages import STAGES, UNFINISHED
 
 LOCKS = Path(".snakemake/locks")  # there is a file in it as long as a run holds this folder
@@ -67,7 +67,7 @@ def add_training(status: Status, run: Path, running: bool) -> None:
     status.step = max([attempt["began_after_step"], *saved, *(line["step"] for line in trained[-1:])])
     if trained:
         status.loss, status.tokens_per_second = trained[-1]["loss"], trained[-1]["tokens_per_second"]
-    if running and (owner := Lock(run).holder()):
+    if running and (owner := holder(run)):
         status.state = "running"
         status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
         if trained:
