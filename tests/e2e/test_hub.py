@@ -14,6 +14,7 @@ from transformers import AutoModelForMaskedLM
 from babelmill.core import manifest
 from babelmill.core.files import UMASK, UserError, sha256
 from babelmill.release.folder import hub_folder, trying
+from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.prove import check_differences
 from babelmill.suites.scoring_model import ScoringModel
 from helpers import SCRIPTS
@@ -21,6 +22,7 @@ from helpers.environments import TRANSFORMERS_4, TUNING, installed
 from helpers.hub.hub_data import SENTENCES
 from helpers.hub.hub_server import HubServer
 from helpers.programs.prepared import run_python
+from helpers.training.training_data import section
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +33,6 @@ def check(model, version: str, home: Path, *options, architecture: str = "gpt_be
     variables = os.environ | {
         "BABELMILL_EXPORT": str(model),
         "BABELMILL_ARCHITECTURE": architecture,
-        "TRANSFORMERS_VERSION": version,
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(home),
         "PYTHONPATH": os.pathsep.join(str(installed(packages)) for packages in folders),
@@ -61,7 +62,7 @@ def test_from_a_hub_repository(trained, version, tmp_path):
     folder = trained.folder / "export"
     with HubServer() as hub:
         hub.commit("models/someone/model", {path.name: path.read_bytes() for path in folder.iterdir()})
-        few = "every_weight or variants or fill_mask or generate_as_typed or config_and_tokenizer"
+        few = "every_weight or variants or fill_mask or text_generation or config_and_tokenizer"
         check("someone/model", version, tmp_path, "-k", few, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0")
 
 
@@ -149,12 +150,10 @@ DAMAGES = {
 def test_the_proof_sees(trained, what):
     change, message = DAMAGES[what]
     change_weights(trained.folder / "export/model.ema.safetensors", change)
-    names = {"folder": "export", "model": "model", "tokenizer": "tokenizer", "shards": "shards"}
-    pairs = [item for name, value in names.items() for item in (f"--{name}", str(trained.folder / value))]
-    variants = ["--variants", "main", "ema", "--default-variant", "main"]
-    done = run_python("-m", "babelmill.release.folder.prove", *pairs, *variants)
-    assert done.returncode == hub_folder.DIFFERS
-    assert message in done.stderr.splitlines()[-1] and "variant ema" in done.stderr.splitlines()[-1]
+    export = section("export", variants=["main", "ema"], default_variant="main")
+    inputs = ExportInputs(*(trained.folder / name for name in ("model", "tokenizer")), [trained.folder / "shards"])
+    with pytest.raises(UserError, match=rf"differs from the trained model, .*variant ema.*{message}"):
+        hub_folder.prove(trained.folder / "export", inputs, export, Path("out"))
 
 
 def test_a_model_that_cannot_be_proven_is_not_kept(trained):

@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from babelmill.core import manifest
 from babelmill.core.files import read_json
 from conftest import ROOT, SMALL, WORDS, Workspace
 from helpers.hub.hub_server import HubServer
@@ -106,18 +105,3 @@ def test_a_model_of_the_hub_goes_on(made, hub, theirs):
     assert 0 <= read_json(made.path / "results/of/more/tune/mine.1/scores.json")["languages"]["eng"]["score"] <= 1
     made.babelmill("score", "results/of/more/export", "--suite", "pairs", "--out", "scores/more")
     assert read_json(made.path / "scores/more/scores.json")["languages"]["eng"]["methods"].keys() == {"bound", "masked"}
-
-
-def test_its_commit_is_pinned_and_its_code_is_not_fetched(made, hub):
-    (commit,) = hub.repositories[f"models/{PUBLISHED}"].commits
-    folder = made.path / "results/of/more/base_model"
-    assert commit in (folder / manifest.NAME).read_text() and hub.count("pytorch_model.bin") > 0
-    assert not list(folder.glob("*.py")) and hub.count(r"GET .*modeling_gptbert\.py") == 0
-    hub.commit(f"models/{PUBLISHED}", {"README.md": b"Moved away."})
-    assert made.would_run(targets=("converted/more",)) == set()
-
-
-def test_the_plan_knows_its_size(made):
-    size = sum(tensor.numel() for tensor in load_file(made.path / "results/of/nor/export/model.safetensors").values())
-    assert read_json(made.path / "results/of/nor/train/manifest.json")["figures"]["parameters"] == size
-    assert f" {size / 1e3:.1f} k " in made.babelmill("plan", "nor")

@@ -13,7 +13,6 @@ from conftest import Workspace
 from helpers.damage import flip_a_bit
 from helpers.hub.hub_server import Fault
 from helpers.hub.hub_uploads import ATTRIBUTES
-from helpers.programs.prepared import run_limited
 
 pytestmark = pytest.mark.slow
 
@@ -89,16 +88,6 @@ def uploads(hub) -> int:
     return hub.count("^PUT /storage")
 
 
-def test_a_full_disk_loses_only_the_receipt(hub, work):
-    """The repository has its commit; the next run finds it and writes the receipt."""
-    work.snakemake(RECEIPT, "--dry-run")  # writes the settings
-    work.python("-m", "babelmill.publish", "--help")  # compiles it: the limited process would leave a cut .pyc
-    done = run_limited("babelmill.publish", SETTINGS, size=800, cwd=work.path)
-    assert done.returncode == 1 and "cannot be written: File too large" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr and not list((work.path / "published").iterdir())
-    assert work.publish()["commit"] and len(hub.repositories[NAME].history) == 1
-
-
 def test_one_commit_a_receipt_and_nothing_twice(hub, work):
     receipt = work.publish()
     repository = hub.repositories[NAME]
@@ -149,19 +138,11 @@ def test_visibility_and_owner(hub, work):
 # Each breaks one request of a first publication, once.
 FAULTS = {
     "account 500": Fault("whoami", status=500),
-    "state 500": Fault(f"GET /api/{NAME}$", status=500),
-    "create 500": Fault("repos/create", status=500),
-    "create cut, done": Fault("repos/create", drop="after"),
     "card 502, a page": Fault("validate-yaml", status=502, body=b"<html>Bad gateway</html>"),
     "preupload 500": Fault("preupload", status=500),
-    "upload 500": Fault("PUT /storage", status=500),
-    "upload cut": Fault("PUT /storage", drop="before"),
     "upload cut, done": Fault("PUT /storage", drop="after"),
-    "upload not verified": Fault("objects/verify", status=500),
-    "commit 409": Fault("/commit/", status=409),
     "commit 412": Fault("/commit/", status=412),
     "commit 500": Fault("/commit/", status=500, times=2),
-    "commit cut": Fault("/commit/", drop="before"),
     "commit cut, done": Fault("/commit/", drop="after"),
 }
 
@@ -236,15 +217,6 @@ def test_a_repository_of_another_model_is_left_alone(hub, work):
     assert content(hub, "models/ada/one") == before
 
 
-def test_a_hub_without_xet(hub, work, monkeypatch):
-    """hf_xet is installed, and the client gives up where the Hub has none of it."""
-    monkeypatch.delenv("HF_HUB_DISABLE_XET")
-    assert "could not be published: " in (line := work.publish(check=False)) and "set HF_HUB_DISABLE_XET=1" in line
-    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-    work.publish()
-    assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES}
-
-
 def test_a_damaged_folder_is_not_published(hub, work):
     flip_a_bit(work.path / "converted/eng/model.safetensors")
     assert "model.safetensors: damaged" in work.publish(check=False)
@@ -259,21 +231,6 @@ def test_a_token_that_is_not_accepted(hub, work, endpoint, message):
     line = work.publish(check=False)
     assert line.startswith("the token of HF_TOKEN or `hf auth login` may not write to ") and f"(401 {message})" in line
     assert hub.count(endpoint) == 1
-
-
-def test_a_token_that_may_only_read(hub, work):
-    hub.readers.add(TOKEN)
-    line = work.publish(check=False)
-    assert "may not write to the repository ada/babybabellm-gptbert-eng" in line and "make one that may" in line
-    assert hub.count("repos/create") == 1 and NAME not in hub.repositories
-
-
-def test_somebody_elses_account(hub, work):
-    work.publish()
-    work.settings(username="bob")
-    line = work.publish(check=False)
-    assert "bob/babybabellm-gptbert-eng" in line and "publish.username" in line
-    assert hub.count("repos/create") == 2
 
 
 @pytest.mark.parametrize(

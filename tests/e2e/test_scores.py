@@ -61,7 +61,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     each = [row for row in rows.select(["fused", "causal", "masked"]).to_pylist() if row["masked"]]
     assert all(row["fused"][0] == pytest.approx(row["causal"][0] + row["masked"][0]) for row in each)
     card = (workspace.path / "converted/eng/README.md").read_text()
-    assert "English basics" in card and f"{100 * eng['methods']['causal']['pairs']['score']:.1f} (" in card
+    assert f"| English basics | English | causal | {100 * eng['headline']['score']:.1f} (" in card
     overlap = read_json(folder / "overlap.json")
     assert not undocumented(folder / "overlap.json")
     assert overlap["looked_in"]["eng"]["documents"] > 0 and overlap["languages"]["eng"]["found"] == 0

@@ -1,7 +1,6 @@
 """Weights that are kept while a model trains: from `run.snapshots` to branches on the Hub."""
 
 import copy
-import re
 import shutil
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from babelmill.config.snapshots import name_of
 from babelmill.core import manifest
 from babelmill.core.files import read_json
 from conftest import SMALL
@@ -99,22 +97,6 @@ def test_a_killed_run_keeps_the_same_snapshots(data):
     process.wait()
     data.train()
     assert {path.name: path.read_bytes() for path in (run / "snapshots").iterdir()} == whole
-
-
-def test_a_finished_run_still_keeps_the_weights_of_its_end(data):
-    """A point that is asked for later and belongs to the end; those before it are lost, and named."""
-    data.settings(max_steps=30)
-    data.run_settings(checkpoint_every=5)
-    output = data.train()
-    (run,) = data.runs
-    words = int(re.search(r"([\d,]+) words in all", output)[1].replace(",", "")) / 1e6
-    data.run_settings(checkpoint_every=5, snapshots=[words / 2, words * 1.01])
-    data.train()
-    (kept,) = (run / "snapshots").glob("*.safetensors")
-    assert kept.stem == name_of(words * 1.01)
-    assert manifest.read(data.folder / "model")["figures"]["missing_snapshots"] == [name_of(words / 2)]
-    end, ema = load_file(kept), load_file(data.folder / "model/ema.safetensors")
-    assert end.keys() == ema.keys() and all(torch.equal(end[name], ema[name]) for name in ema)
 
 
 def test_a_run_of_so_many_words_ends_with_their_snapshot(workspace):

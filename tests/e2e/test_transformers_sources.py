@@ -3,17 +3,14 @@
 import json
 import math
 import os
-import re
-import shutil
 
 import pytest
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
 from babelmill.core import manifest
-from babelmill.core.files import read_json, sha256
+from babelmill.core.files import read_json
 from conftest import ROOT, SMALL, Workspace, write_texts
-from e2e.test_tune import OWN, write_rows
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_python
 
@@ -100,14 +97,10 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     assert card.data.base_model == "ada/gpt2" and f"at commit `{commit}` (licence: mit)" in card.text
     done = workspace.python("-m", "babelmill", "plan", "more")
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    write_rows(workspace.path, "train.tsv", 384, 1)  # so that it is learnt whatever the processor rounds
-    write_rows(workspace.path, "test.tsv", 40, 2)
-    tune = ["--task", "mine", "--seed", "1", "--config", f"tasks={json.dumps({'mine': OWN})}"]
-    done = workspace.python("-m", "babelmill", "tune", "more", *tune)
-    assert done.returncode == 0 and float(re.search(r"accuracy ([\d.]+) ", done.stderr)[1]) > 90, done.stderr
     assert "A `gpt2` language model of English" in card.text and "add_bos_token" not in card.text
-    assert "The tokenizer of `ada/gpt2`, with 291 entries; decoding its tokens restores every text exactly" in card.text
-    card = (workspace.path / "converted/bert/README.md").read_text()
+    text = " ".join(card.text.split())
+    assert "The tokenizer of `ada/gpt2`, with 291 entries; decoding its tokens restores every text exactly" in text
+    card = " ".join((workspace.path / "converted/bert/README.md").read_text().split())
     assert "validation documents (the tokenizer changes 10 of them" in card
     assert "with a [MASK] in it" in card and "does not restore every text exactly" in card
     average = validations(workspace, "bert")[-1]["ema_loss"]
@@ -127,10 +120,3 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     assert set(load_file(kept)) == names, "a snapshot holds adapters alone, too, and is exported with them"
     snapshot = workspace.path / "converted/more/snapshots/chck_0.0002M"
     assert {"model.safetensors", "README.md"} <= set(manifest.verify(snapshot)["files"])
-    before = sha256(trained)
-    (run / "step-00000008.json").unlink()
-    shutil.rmtree(trained.parent)
-    arguments = ("--forcerun", "export", "--until", "train", "--profile", ROOT / "profiles/local")
-    workspace.snakemake("converted/more", *arguments)
-    log = (workspace.path / f"logs/train/{run.name}.log").read_text()
-    assert sha256(trained) == before and "going on after step 4" in log

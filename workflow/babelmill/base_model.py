@@ -63,6 +63,10 @@ def check_architecture(settings: BaseModelStage, kind: ForeignKind, config: dict
         raise UserError(f"{where} is a NorBERT4 model: set model.architecture: norbert4 next to model.source")
     if kind == "gpt_bert" and (settings.auto_class or settings.architecture != "gpt_bert"):
         raise UserError(f"{where} is a GPT-BERT model: remove model.architecture next to model.source")
+    if kind == "transformers":
+        from babelmill.training.networks.transformers_models import read_config  # takes seconds
+
+        read_config(config, settings.auto_class or "", where)
 
 
 def write_tokenizer(folder: Path, paths: dict[str, Path], adapt: bool, rows: int, where: str) -> list[str]:

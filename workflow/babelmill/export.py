@@ -103,7 +103,7 @@ def run(job: Job[ExportStage]) -> None:
         inputs = ExportInputs(train, tokenizer, settings.folders("shards"), frozen)
         files = build(folder, inputs, settings.export)
         with built_snapshots(folder, CHECKPOINTS / train.name, inputs, settings.export) as snapshots:
-            pairs = [path for snapshot in snapshots.values() for path in (snapshot.folder, snapshot.model)]
+            pairs = [(snapshot.folder, snapshot.model) for snapshot in snapshots.values()]
             prove(folder, inputs, settings.export, job.out, pairs)
         shipped = [path for name in files if name.endswith(".py") for path in (PACKAGE / "model").rglob(name)]
         also = modules.of_files([PACKAGE / "release/folder/prove.py", *shipped])

@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 from babelmill import base_model
 from babelmill.commands.estimates import size_of_model
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import OF_NORBERT4
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.core.stage_entry import Job
@@ -137,16 +136,3 @@ def test_the_settings_say_which_architecture_it_is():
     plain = Configuration([("config.yaml", {"models": {"more": more | {"model": {"source": "./theirs"}}}})])
     assert "architecture" not in settings_of(plain, "more", "base_model")
     assert size_of_model(Graph(configuration), "more").parameters == run()["figures"]["parameters"]
-
-
-@pytest.mark.parametrize("key", OF_NORBERT4)
-def test_its_own_keys_make_its_training_run_again(key):
-    """And no other model's."""
-
-    def settings(architecture: str, **values) -> dict:
-        model = {"languages": ["eng"], "model": {"architecture": architecture, **values}}
-        return settings_of(Configuration([("config.yaml", {"models": {"more": model}})]), "more", "train")
-
-    assert settings("norbert4", **{key: 3}) != settings("norbert4")
-    assert settings("gpt_bert", **{key: 3}) == settings("gpt_bert")
-    assert key not in settings("norbert4")["model"], "a default that nobody wrote is in no file"

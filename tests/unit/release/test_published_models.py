@@ -82,7 +82,10 @@ def test_the_shape(golden, tmp_path):
         ({"vocab_size": 128}, r"\[96\], but must be \[128\]"),
         ({"num_attention_heads": 5}, "num_attention_heads = 5 does not divide hidden_size"),
         ({"layer_norm_eps": None}, "it: config.json: layer_norm_eps = None"),
+        ({"layer_norm_eps": float("nan")}, "it: config.json: layer_norm_eps = nan"),
         ({"hidden_size": "24"}, "it: config.json: hidden_size = '24'"),
+        ({"hidden_size": 2**40}, "it: config.json: hidden_size = 1099511627776"),
+        ({"num_hidden_layers": 900}, "it: config.json: num_hidden_layers = 900: it has"),
     ],
 )
 def test_a_wrong_configuration_is_one_line(golden, tmp_path, changes, message):

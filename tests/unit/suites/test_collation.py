@@ -13,7 +13,7 @@ from babelmill.config.submissions import Rules, Task, read_rules, rules_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.suites.challenge import checks, files, leaderboard
-from babelmill.suites.challenge.results import Results, Scored, Tuned
+from babelmill.suites.challenge.results import Results, Scored, Tuned, predictions
 from helpers import ROOT
 from helpers.results.challenge_scores import CODE, choices, entry_of, entry_of_shares, put
 from helpers.stages import any_settings
@@ -165,6 +165,13 @@ def test_what_is_missing_is_not_refused_but_counts_0(made):
     assert found["ewok"].value == found["glue"].value == 0
     assert mean.value == pytest.approx(sum(each.value for each in found.values()) / 9)
     assert mean.half == pytest.approx(sum(each.half**2 for each in found.values()) ** 0.5 / 9)
+
+
+def test_another_option_with_the_text_of_the_right_one_is_right(tmp_path):
+    items = [("p", ["", ""], ["Same.", "Same. "], 1, [-1.0, -1.0]), ("p", ["", ""], ["No.", "Yes."], 1, [-1.0, -1.0])]
+    where = put(tmp_path / "mine", choices(items), entry_of([1, 0], ["p", "p"]))
+    _, points = predictions(Scored(where, Task(suite="mine"), CODE, "causal"))
+    assert points["p"].tolist() == [1, 0]
 
 
 def test_the_numbers_are_means_of_subtasks_in_percent(made):

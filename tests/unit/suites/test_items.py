@@ -214,6 +214,12 @@ def test_a_suite_of_the_project_is_known_by_its_content_in_every_clone(tmp_path)
     assert asked(clones[1]) != first, "an edited file is seen"
 
 
+def test_snapshots_that_no_training_keeps_are_not_scored():
+    values = copy.deepcopy(WITHOUT_TEXT) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
+    with pytest.raises(UserError, match=r"evaluation.snapshots = True of model eng: nothing without run.snapshots"):
+        Configuration([("config/config.yaml", values)]).model("eng")
+
+
 def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
     configured = configuration(["blimp", "multiblimp", "turblimp"])
     assert list(configured.model("eng").scored) == ["blimp", "multiblimp"]
@@ -255,65 +261,21 @@ def test_mistakes_in_a_suite(own, message):
         settings_of(configuration(["mine"], mine=own), "eng", "suite.mine")
 
 
-def test_mistakes_in_what_a_model_is_scored_on():
-    with pytest.raises(UserError, match=r"model eng: these do not exist: evaluation.suites: blmip; did you mean blimp"):
-        configuration(["blmip"]).model("eng")
-    values = copy.deepcopy(WITHOUT_TEXT) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
-    with pytest.raises(UserError, match=r"evaluation.snapshots = True of model eng: nothing without run.snapshots"):
-        Configuration([("config/config.yaml", values)]).model("eng")
-
-
-def changed(before: dict, after: dict) -> set[str]:
-    """The stages whose own settings differ between two sections `evaluation` of eng."""
-    files = []
-    for evaluation in (before, after):
-        values = copy.deepcopy(WITHOUT_TEXT) | {
-            "models": {"eng": {"evaluation": evaluation, "run": {"snapshots": [1]}}}
-        }
-        found = Configuration([("config/config.yaml", values)])
-        names = ["evaluate", "export", "convert", *(f"score.{name}" for name in found.model("eng").scored)]
-        files.append({name: settings_of(found, "eng", name) | {"made_from": {}} for name in names})
-    return {name for name in files[0].keys() | files[1].keys() if files[0].get(name) != files[1].get(name)}
-
-
-def test_what_a_key_changes():
-    one, two = {"suites": ["english_basics"]}, {"suites": ["english_basics", "blimp"]}
-    assert changed({}, one) == {"score.english_basics", "convert"}
-    assert changed(one, two) == {"score.blimp", "convert"}, "neither the evaluation nor another suite"
-    for more in ({"pairs": 10}, {"masked_pairs": 10}, {"snapshots": True}, {"snapshot_suites": ["english_basics"]}):
-        assert changed(one, one | more) == {"score.english_basics"}
-    assert changed(one, one | {"snapshot_suites": ["blimp"]}) == {"score.blimp", "convert"}
-    assert changed(one, one | {"pairs": "all", "snapshot_suites": []}) == set()
-
-
-def challenge(**top) -> Configuration:
-    suites = ["comps", "blimp_filtered", "global_piqa_parallel"]
-    values = {"models": {"eng": {"evaluation": {"suites": suites, "tasks": ["rte"]}}}} | top
-    return Configuration([("config/config.yaml", values)])
-
-
 def test_files_of_the_challenge_are_those_of_its_folder():
-    data = DATA / "official/evaluation_data"
-    found = settings_of(challenge(evaluation_data=str(data)), "eng", "suite.comps")
-    assert list(found["sources"]) == [f"{data}/full_eval/comps/*.jsonl"] and found["kind"] == "choices"
-    assert "source" not in settings_of(challenge(evaluation_data=str(data)), "eng", "suite.blimp_filtered")
-    assert "source" in settings_of(challenge(), "eng", "suite.blimp_filtered"), "it is on the Hub, too"
+    """A suite that the folder lacks is read from the Hub, if it is there. (Tasks: test_rows_of_tasks.py.)"""
+
+    def asked(suite: str, folder: str) -> dict:
+        values = {"models": {"eng": {"evaluation": {"suites": [suite]}}}, "evaluation_data": folder}
+        return settings_of(Configuration([("config/config.yaml", values)]), "eng", f"suite.{suite}")
+
+    data = str(DATA / "official/evaluation_data")
+    assert [*asked("comps", data)["sources"]] == [f"{data}/full_eval/comps/*.jsonl"]
     Path("[of Ann]/multilingual").mkdir(parents=True)
-    found = settings_of(challenge(evaluation_data="[of Ann]/"), "eng", "suite.global_piqa_parallel")
-    assert "source" in found, "the folder of the multilingual track alone: what it lacks is on the Hub"
-
-
-@pytest.mark.parametrize(
-    ("folder", "stage", "message"),
-    [
-        ("", "suite.comps", "evaluation_data = '': .*: the suite comps needs it"),
-        (".", "suite.comps", r"evaluation_data = '\.': a folder with full_eval or fast_eval or mul"),
-        (".", "task.rte", r"evaluation_data = '\.': a folder with full_eval or"),
-        ("made", "suite.comps", r"evaluation_data: comps: suite file made/full_eval/comps/\*\.jsonl: no such file"),
-        ("made", "task.rte", r"evaluation_data: rte: task file made/full_eval/glue_filtered/rte\..*: no such file"),
-    ],
-)
-def test_what_the_folder_of_the_challenge_lacks(folder, stage, message):
-    Path("made/full_eval").mkdir(parents=True, exist_ok=True)
-    with pytest.raises(UserError, match=message):
-        settings_of(challenge(evaluation_data=folder), "eng", stage)
+    found = [asked("blimp_filtered", data), asked("blimp_filtered", ""), asked("global_piqa_parallel", "[of Ann]/")]
+    assert ["source" in each for each in found] == [False, True, True]
+    for folder, message in (
+        ("", "'': .*: the suite comps needs it"),
+        ("[of Ann]", r": comps: suite file .*: no such f"),
+    ):
+        with pytest.raises(UserError, match=f"evaluation_data( = |){message}"):
+            asked("comps", folder)

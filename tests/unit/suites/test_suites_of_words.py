@@ -55,41 +55,16 @@ def test_the_word_before_and_the_first_word_are_read_as_the_challenge_does():
     assert before.tolist() == [-1, -1, -1, 2] and len(words) == 4, "each word is scored once"
 
 
-def test_partial_r2_is_that_of_two_regressions():
-    """By definition: R² with and without surprisal; rows without a word before count for eye tracking alone."""
-    table, random = reading_table(), np.random.default_rng(2)
-    times = table[reading.SELF_PACED].to_numpy()
-    surprisal, before = times + random.normal(size=200), random.normal(size=200)
-    before[:50] = np.nan
-
-    def r2(y, columns):
-        base = np.column_stack([np.ones(len(y)), *columns])
-        rest = y - base @ np.linalg.lstsq(base, y)[0]
-        return 1 - (rest @ rest) / ((y - y.mean()) @ (y - y.mean()))
-
-    def expected(name, others, rows):
-        pairs = [one * other for i, one in enumerate(others) for other in others[:i]]
-        base = [each[rows] for each in (*others, *pairs)]
-        without, with_it = (r2(table[name].to_numpy()[rows], each) for each in (base, [*base, surprisal[rows]]))
-        return (with_it - without) / (1 - without)
-
-    of_word = [table[name].to_numpy() for name in reading.PREDICTORS]
-    found = reading.summary(table, surprisal, before)["by_paradigm"]
-    eyes = [expected(name, of_word, slice(None)) for name in reading.EYE_TRACKING]
-    assert [found[name]["score"] for name in reading.EYE_TRACKING] == pytest.approx(eyes)
-    assert found["rt"]["score"] == pytest.approx(sum(eyes) / 4)
-    spr = expected(reading.SELF_PACED, [*of_word, table["prev_length"].to_numpy(), before], slice(50, None))
-    assert found["spr"]["score"] == pytest.approx(spr)
-    low, high = found["spr"]["interval"]
-    assert 0.2 < low < spr < high < 0.8
-
-
 def test_a_surprisal_without_information_explains_nothing_and_few_rows_are_refused():
     table = reading_table()
     found = reading.summary(table, np.ones(200), np.full(200, 2.0) + np.arange(200) % 3)
     assert found["pairs"] == {"score": 0.0, "n": 200, "interval": [0.0, 0.0]}
     with pytest.raises(UserError, match=r"only 10 rows have all numbers, too few for a regression on 16 predictors"):
         reading.summary(table.slice(0, 10), np.arange(10.0), np.arange(10.0) ** 2)
+
+
+def test_an_interval_is_moved_by_the_bias_of_its_resamples():
+    assert reading.interval(np.array([0.5, 0.6, 0.6, 0.6])) == pytest.approx([0.5, 0.5])
 
 
 def test_two_models_are_compared_on_the_same_resamples():

@@ -79,16 +79,13 @@ def share_of(points: np.ndarray, paradigms: np.ndarray, sizes: dict[str, int] | 
 
 
 def paradigm_weights(paradigms: np.ndarray, phenomena: np.ndarray) -> dict[str, float]:
-    """Return the weight of each paradigm in the mean over phenomena of the mean over their paradigms."""
+    """Return the weight of each paradigm in the mean over phenomena of the mean over their paradigms.
+
+    A paradigm belongs to its first phenomenon.
+    """
     phenomenon_of = dict(zip(paradigms[::-1], phenomena[::-1], strict=True))
     sizes = Counter(phenomenon_of.values())
     return {name: 1 / sizes[phenomenon] for name, phenomenon in phenomenon_of.items()}
-
-
-def mean_of_phenomena(points: np.ndarray, paradigms: np.ndarray, phenomena: np.ndarray) -> dict[str, Any]:
-    """Return the mean over phenomena of the mean over their paradigms; a paradigm belongs to its first phenomenon."""
-    groups, weights = by(paradigms, points), paradigm_weights(paradigms, phenomena)
-    return mean_of_groups(groups.values(), [weights[name] for name in groups])
 
 
 def summary(items: pa.Table, points: np.ndarray, sampled: bool = False, of_phenomena: bool = False) -> dict[str, Any]:
@@ -105,8 +102,10 @@ def summary(items: pa.Table, points: np.ndarray, sampled: bool = False, of_pheno
         return {"pairs": None, "paradigms": None, **more, "by_phenomenon": {}, "by_paradigm": {}}
     sizes = dict(Counter(items["paradigm"].to_pylist())) if sampled else None
     paradigms, phenomena = (np.array(items[name].to_pylist(), object)[scored] for name in ("paradigm", "phenomenon"))
-    of_paradigms = by(paradigms, points)
-    more = {"phenomena": mean_of_phenomena(points, paradigms, phenomena)} if of_phenomena else {}
+    of_paradigms, more = by(paradigms, points), dict[str, Any]()
+    if of_phenomena:
+        weights = paradigm_weights(paradigms, phenomena)
+        more["phenomena"] = mean_of_groups(of_paradigms.values(), [weights[name] for name in of_paradigms])
     return more | {
         "pairs": share_of(points, paradigms, sizes),
         "paradigms": mean_of_groups(of_paradigms.values()),

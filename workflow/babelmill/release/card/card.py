@@ -97,7 +97,6 @@ class ModelCard:
     model_type: str | None = None  # the name that transformers gives to this kind of model; None for our architectures
     mask: str | None = "<mask>"  # the tokenizer's mask token; None if the tokenizer has no name for it
     padless: bool = False  # whether it is a transformers model whose configuration or tokenizer names no padding token
-    adapter: str = "none"  # `export.adapter`, which says whether the folder has no adapters, only adapters, or both
     published_tokenizer: bool = False  # whether the tokenizer is the unchanged one of a published model
     prefix_space: bool = False  # whether the tokenizer puts a space before each text (`tokenizer.prefix_space`)
     evaluation: dict[str, Any] = dataclasses.field(default_factory=dict)  # evaluation.json
@@ -121,7 +120,7 @@ class ModelCard:
         if self.metrics_file is None:
             return ["README.md"]
         copy_file(self.metrics_file, folder / RECORD)
-        training_history.update(folder, self.name)
+        training_history.draw(folder, self.name)
         return ["README.md", RECORD, *([PICTURE] if (folder / PICTURE).is_file() else [])]
 
     def text(self) -> str:

@@ -23,18 +23,10 @@ from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, SPECIAL_TOKENS
 
 # The keys of the published configuration files. All are required: with a wrong default, the model would be wrong.
-KEYS = {
-    "vocab_size": int,
-    "hidden_size": int,
-    "intermediate_size": int,
-    "num_attention_heads": int,
-    "num_hidden_layers": int,
-    "max_position_embeddings": int,
-    "position_bucket_size": int,
-    "hidden_dropout_prob": (int, float),
-    "attention_probs_dropout_prob": (int, float),
-    "layer_norm_eps": (int, float),
-}
+SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
+SIZES += ("max_position_embeddings", "position_bucket_size")
+KEYS: dict[str, Any] = dict.fromkeys(SIZES, int)
+KEYS |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps"), (int, float))
 KEYS_OF_NORBERT4 = [field.name for field in fields(NorBERT4Shape) if field.default is MISSING]
 LARGEST = 2**31  # what a size must be below
 EMBEDDING = "embedding.word_embedding.weight"
@@ -60,19 +52,13 @@ def shape_of_gpt_bert(config: Mapping[str, Any], shapes: Mapping[str, Tensor], w
     The names of the weights tell whether the model has gates and layer mixing. A UserError says that a key is missing
     or has an impossible value, or that the weights do not fit it.
     """
-    for key, kind in KEYS.items():
-        value: Any = config.get(key)
-        if isinstance(value, bool) or not isinstance(value, kind) or not 0 <= value < LARGEST:
-            shown = line(repr(value), 60)
-            raise UserError(f"{where}: {key} = {shown} is not allowed; use the configuration file of the training")
-    shape = {key: config[key] for key in KEYS} | {
+    shape = _values(config, KEYS, where) | {
         "gate": any(".in_proj_vg." in name for name in shapes),
         "layer_mixing": any(".dwa_modules." in name for name in shapes),
     }
-    if not shape["num_attention_heads"] or shape["hidden_size"] % shape["num_attention_heads"]:
+    if shape["hidden_size"] % shape["num_attention_heads"]:
         raise UserError(f"{where}: num_attention_heads = {shape['num_attention_heads']} does not divide hidden_size")
-    if shape["num_hidden_layers"] > len(shapes):  # to make so many could take hours
-        raise UserError(f"{where}: num_hidden_layers = {shape['num_hidden_layers']:,}: it has {len(shapes):,} tensors")
+    _check_layers("num_hidden_layers", shape, shapes, where)
     with torch.device("meta"):
         made = GPTBert(GPTBertShape(**shape))
     if found := difference(made, shapes):
@@ -82,23 +68,32 @@ def shape_of_gpt_bert(config: Mapping[str, Any], shapes: Mapping[str, Tensor], w
 
 def shape_of_norbert4(config: Mapping[str, Any], shapes: Mapping[str, Tensor], where: str) -> dict[str, Any]:
     """Return the shape of a NorBERT4; see `shape_of_gpt_bert`."""
-    for key in KEYS_OF_NORBERT4:
-        value: Any = config.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < LARGEST:
-            raise UserError(f"{where}: {key} = {line(repr(value), 60)} is not allowed")
-    eps = config.get("layer_norm_eps", 1e-5)
-    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 < eps < 1:
-        raise UserError(f"{where}: layer_norm_eps = {line(repr(eps), 60)} is not allowed")
-    if config["query_key_head_size"] % 2:
-        raise UserError(f"{where}: query_key_head_size = {config['query_key_head_size']} must be even")
-    if config["num_layers"] > len(shapes):  # as above
-        raise UserError(f"{where}: num_layers = {config['num_layers']:,}: it has {len(shapes):,} tensors")
-    shape = NorBERT4Shape(**{key: config[key] for key in KEYS_OF_NORBERT4}, layer_norm_eps=eps)
+    keys: dict[str, Any] = dict.fromkeys(KEYS_OF_NORBERT4, int) | {"layer_norm_eps": (int, float)}
+    shape = _values({"layer_norm_eps": 1e-5} | dict(config), keys, where)
+    if shape["query_key_head_size"] % 2:
+        raise UserError(f"{where}: query_key_head_size = {shape['query_key_head_size']} must be even")
+    _check_layers("num_layers", shape, shapes, where)
     with torch.device("meta"):
-        made = NorBERT4(shape)
-    if found := difference(made, shapes):
-        raise UserError(f"{where}: this is not the NorBERT4 that it describes: {found}")
-    return asdict(shape)
+        made = NorBERT4(found := NorBERT4Shape(**shape))
+    if odd := difference(made, shapes):
+        raise UserError(f"{where}: this is not the NorBERT4 that it describes: {odd}")
+    return asdict(found)
+
+
+def _values(config: Mapping[str, Any], keys: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return some keys of a configuration: sizes are 1 or more, other numbers 0 or more."""
+    for key, kind in keys.items():
+        value: Any = config.get(key)
+        least = 1 if kind is int else 0
+        if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < LARGEST:
+            shown = line(repr(value), 60)
+            raise UserError(f"{where}: {key} = {shown} is not allowed; use the configuration file of the training")
+    return {key: config[key] for key in keys}
+
+
+def _check_layers(key: str, shape: Mapping[str, Any], shapes: Mapping[str, Tensor], where: str) -> None:
+    if shape[key] > len(shapes):  # to make so many could take hours
+        raise UserError(f"{where}: {key} = {shape[key]:,}: it has {len(shapes):,} tensors")
 
 
 def difference(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> str | None:

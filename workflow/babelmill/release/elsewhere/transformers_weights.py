@@ -30,6 +30,10 @@ def read_by_class(
     `where`, says that a weight is missing, has another shape or is unknown to the class, or that tied weights differ.
     """
     made = on_meta(published := read_config(config, auto_class, where), auto_class)
+    if published.is_encoder_decoder:
+        raise UserError(
+            f"{where}: model_type = {published.model_type!r}: it has an encoder and a decoder, and needs both"
+        )
     shape = shape_of(made)
     cls: Any = type(made)
     options: dict[str, Any] = {"ignore_mismatched_sizes": True, "output_loading_info": True, "dtype": torch.float32}

@@ -5,12 +5,13 @@ The folder holds the weights (`model.safetensors` is the default variant, `model
 model trained by masked diffusion also gets its sampler. Because of an index, `variant=` can also name the default.
 """
 
+import json
 import logging
 import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_role
 log = logging.getLogger(__name__)
 
 DIFFERS = 3  # the exit code of `prove` if the exported folder differs
-PROVEN = "proven: "  # the beginning of its last line if it does not
 # Label models are above this module, so the table names their class, and it is imported when it is needed.
 ARCHITECTURES: dict[str, type[Architecture] | str] = {
     "gpt_bert": GPTBertFolder,
@@ -125,35 +125,30 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
     return [*files, "tokenizer.json", *written]
 
 
-def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path, snapshots: Sequence[Path] = ()) -> None:
-    """Let a new process load the folder and compare it with the training model. Show how far it is.
+def prove(
+    folder: Path, inputs: ExportInputs, export: Export, out: Path, snapshots: Iterable[tuple[Path, Path]] = ()
+) -> None:
+    """Let a new process load the folder and compare it with the training model (`prove.py`).
 
-    `out` is the folder's final place, for the message. `snapshots`: for each snapshot its folder and its model, one
-    after the other. A UserError says that they differ, or cannot be compared; it ends with the last line of the
-    process.
+    `out` is the folder's final place, for the message. `snapshots`: for each its folder and its model. A UserError says
+    that they differ, or cannot be compared; it ends with the last line of the process.
     """
-    command = [sys.executable, "-m", "babelmill.release.folder.prove", "--folder", folder, "--model", inputs.model]
-    command += ["--tokenizer", inputs.tokenizer, "--default-variant", export.default_variant]
-    command += ["--variants", *export.variants, "--snapshots", *snapshots]
-    command += ["--shards", *inputs.shards, *(["--frozen", inputs.frozen] if inputs.frozen else [])]
-    lines: list[str] = []
+    asked = {"folder": folder, "model": inputs.model, "tokenizer": inputs.tokenizer, "shards": inputs.shards}
+    asked |= {"frozen": inputs.frozen, "variants": export.variants, "default_variant": export.default_variant}
+    asked |= {"snapshots": [*snapshots]}
     log.info("comparing the exported folder with the trained model")
-    bar = Bar(1.0)
-    words = [str(word) for word in command]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout
-        for line in filter(None, map(str.strip, process.stdout)):
-            if share := re.fullmatch(r"(\d+)/(\d+)", line):
-                bar.show(int(share[1]) / int(share[2]), f"{share[1]} of {share[2]} comparisons with the trained model")
-            else:
+    command = [sys.executable, "-m", "babelmill.release.folder.prove", json.dumps(asked, default=str)]
+    bar, lines = Bar(1.0), ["error: its process was killed, perhaps because memory ran out"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        for line in map(str.strip, process.stdout or ()):
+            if share := re.fullmatch(r"(\d+) of (\d+) comparisons.*", line):
+                bar.show(int(share[1]) / int(share[2]), line)
+            elif line:
                 lines.append(line)
     bar.close()
     if process.returncode:
         log.error("%s", "\n".join(lines[-30:]))
         done_what = "differs from" if process.returncode == DIFFERS else "could not be compared with"
-        errors = [line for line in lines if line.startswith("error: ")] or lines[-1:]
-        why = errors[-1] if errors else "its process was killed, perhaps because memory ran out"
-        raise UserError(
-            f"{out}: the exported folder {done_what} the trained model, so it is deleted: {why.removeprefix('error: ')}"
-        )
-    log.info("%s", next(line for line in lines if line.startswith(PROVEN)).removeprefix(PROVEN))
+        why = lines[-1].removeprefix("error: ")
+        raise UserError(f"{out}: the exported folder {done_what} the trained model, so it is deleted: {why}")
+    log.info("%s", lines[-1])

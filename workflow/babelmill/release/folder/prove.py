@@ -1,12 +1,9 @@
 """Prove that an exported folder computes the same as the trained model, when it is loaded as users load it.
 
-    python -m babelmill.release.folder.prove --folder results/of/eng/export --model results/of/eng/train \\
-        --shards results/of/eng/shards --variants main ema --default-variant ema
-
 The proof checks every variant, and every case that the architecture names (`architectures.py`). transformers must find
-every weight and no other. The logits of real validation documents (of random tokens if `--shards` names no folder) must
-agree with those of the training model. In float64 they may differ by 1e-9, and a wrong weight, mask or alignment would
-give a larger difference; the two longest documents show that. In float32, in which users compute, the logits of all
+every weight and no other. The logits of real validation documents (of random tokens if there are none) must agree with
+those of the training model. In float64 they may differ by 1e-9, and a wrong weight, mask or alignment would give a
+larger difference; the two longest documents show that. In float32, in which users compute, the logits of all
 documents may differ by a few times the training model's own rounding error on these two. Equal bits would be too
 strict: the two models run different code, and the last bit of a sum depends on the processor.
 
@@ -16,9 +13,9 @@ process that has loaded one folder's code might use the same code for the next f
 same code, so one process proves them all.
 """
 
-import argparse
 import contextlib
 import itertools
+import json
 import math
 import os
 import sys
@@ -40,8 +37,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from babelmill.core.files import UserError, read_json
 from babelmill.release.folder.architectures import Architecture, Case, ExportInputs
-from babelmill.release.folder.hub_folder import DIFFERS, PROVEN, architecture_of
-from babelmill.release.folder.loading import WEIGHTS, load, tokenizer_of
+from babelmill.release.folder.hub_folder import DIFFERS, architecture_of
+from babelmill.release.folder.loading import load, tokenizer_of
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary, published_roles
@@ -208,56 +205,43 @@ def check_differences(what: str, differences: dict[str, float]) -> None:
         )
 
 
-def compare(args: argparse.Namespace) -> Iterator[str]:
-    """Compare every variant of the folder and of its snapshots in every case.
+def compare(asked: dict[str, Any]) -> str:
+    """Compare every variant of the folder and of its snapshots in every case; return the result in a line.
 
-    Yield how much is done, as a share such as `3/8`, and at the end the result in a line. A UserError names the first
-    difference.
+    How far it is, is printed. `asked`: what `hub_folder.prove` asks. A UserError names the first difference.
     """
-    shape = read_json(args.model / "config.json")
+    folder, model, tokenizer = (Path(asked[key]) for key in ("folder", "model", "tokenizer"))
+    shape, shards = read_json(model / "config.json"), [Path(each) for each in asked["shards"]]
     length, vocab_size = min(shape["max_position_embeddings"], LONGEST), shape["vocab_size"]
-    path = args.tokenizer / "tokenizer.json"
-    rows = documents(args.shards, length, Vocabulary.read(path, vocab_size))
-    check_tokenizer(args.folder, path, rows, vocab_size, published_roles(args.tokenizer) is not None)
+    path = tokenizer / "tokenizer.json"
+    rows = documents(shards, length, Vocabulary.read(path, vocab_size))
+    check_tokenizer(folder, path, rows, vocab_size, published_roles(tokenizer) is not None)
     rows = rows or random_rows(vocab_size, length)
-    architecture = architecture_of(args.model)
-    asked = [(args.folder, args.model, variant) for variant in args.variants]
-    asked += [(*pair, "ema") for pair in zip(args.snapshots[::2], args.snapshots[1::2], strict=True)]
-    total = len(rows) * len(architecture.cases(args.model)) * len(asked)
+    frozen = asked["frozen"] and Path(asked["frozen"])
+    parts = [(folder, model, variant) for variant in asked["variants"]]
+    parts += [(Path(place), Path(kept), "ema") for place, kept in asked["snapshots"]]
+    total = len(rows) * len(architecture_of(model).cases(model)) * len(parts)
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
-    yield f"0/{total}"
-    for folder, model, variant in asked:
-        of_snapshot = folder != args.folder
-        exported = folder, None if of_snapshot or variant == args.default_variant else variant
-        inputs = ExportInputs(model, args.tokenizer, args.shards, args.frozen)
-        for case, found in compare_variant(architecture, inputs, exported, variant, rows):
-            check_differences(f"{folder.name + ': ' if of_snapshot else ''}variant {variant}, {case}", found)
+    for place, trained, variant in parts:
+        of_snapshot = place != folder
+        exported = place, None if of_snapshot or variant == asked["default_variant"] else variant
+        inputs = ExportInputs(trained, tokenizer, shards, frozen)
+        for case, found in compare_variant(architecture_of(model), inputs, exported, variant, rows):
+            check_differences(f"{place.name + ': ' if of_snapshot else ''}variant {variant}, {case}", found)
             largest = {key: max(value, found[key]) for key, value in largest.items()}
             done += len(rows)
-            yield f"{done}/{total}"
-    yield (
-        f"{PROVEN}{done} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
+            print(f"{done} of {total} comparisons with the trained model", flush=True)
+    return (
+        f"{total} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
         f" {largest['float32']:.1e} in float32"
     )
 
 
 def main() -> int:
-    """Run the command. Its last line says what was compared, or what differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", required=True, type=Path, help="the exported folder")
-    parser.add_argument("--model", required=True, type=Path, help="results/of/{model}/train")
-    parser.add_argument(
-        "--snapshots", default=[], nargs="*", type=Path, help="pairs: the folder of a snapshot, and its model"
-    )
-    parser.add_argument("--tokenizer", required=True, type=Path, help="results/of/{model}/tokenizer")
-    parser.add_argument("--shards", required=True, type=Path, nargs="*", help="folders with validation.safetensors")
-    parser.add_argument("--frozen", type=Path, help="the weights on which adapters were trained")
-    parser.add_argument("--variants", required=True, nargs="+", choices=list(WEIGHTS))
-    parser.add_argument("--default-variant", required=True, choices=list(WEIGHTS))
+    """Run the command, whose argument is JSON. Its last line says what was compared, or what differs."""
     disable_progress_bar()
     try:
-        for line in compare(parser.parse_args()):
-            print(line, flush=True)
+        print(compare(json.loads(sys.argv[1])))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return DIFFERS

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from babelmill.config.submissions import Rules, Task
-from babelmill.suites.challenge.results import Results, Scored, Tuned
+from babelmill.config.submissions import Rules
+from babelmill.suites.challenge.results import Results
 from babelmill.suites.results import mean_of_groups, share
 
 
@@ -45,35 +45,30 @@ def of_entry(entry: dict[str, Any]) -> Score:
     return Score(100 * entry["score"], 50 * (high - low))
 
 
-def of_points(task: Task, points: dict[str, np.ndarray], name: str) -> Score:
-    """Return the score of a task whose predictions are right or wrong: {subtask: which are right}."""
-    if task.kind == "examples":
-        return of_entry(share(np.concatenate([*points.values()])))
-    there = {each.lower(): values for each, values in points.items()}
-    lacking = [each for each in task.subtasks() if each.lower() not in there]
-    found = of_entry(mean_of_groups(there.values()))
-    part = len(there) / (len(there) + len(lacking))
-    reasons = [f"{name}: no items of {subtask}" for subtask in lacking]
-    return Score(part * found.value, part * found.half, reasons)
+def of_task(of: Results, name: str, right: dict[str, np.ndarray], missing: str) -> Score:
+    """Return the score of a task: the mean of its subtasks, of which those that are missing count 0.
 
-
-def of_task(name: str, task: Task, scored: Scored | None, points: dict[str, np.ndarray], reason: str) -> Score:
-    """Return the score of a task; 0 with `reason` if the model has none."""
-    if scored is None:
-        return Score(0.0, missing=[f"{name}: {reason}"])
+    `right`: {subtask: which of its predictions are right}. `missing`: why the task counts 0; "" if it does not.
+    """
+    task, scored, tuned = of.rules.tasks[name], of.scored.get(name), of.tuned.get(name)
+    if tuned:
+        found = {subtask: of_entry(entry) for subtask, entry in tuned.scores().items()}
+        lacking = [subtask for subtask in task.tuned if subtask not in found]
+        none = [Score(0.0, missing=[f"{name}: the model is not fine-tuned for {subtask}"]) for subtask in lacking]
+        return mean([*found.values(), *none])
+    if missing or scored is None:
+        return Score(0.0, missing=[f"{name}: {missing}"])
     if task.kind == "acquisition":
         return dataclasses.replace(of_entry(scored.entry["pairs"]), least=-100.0)  # a correlation
     if task.kind in ("reading", "accuracy", "hidden"):  # of reading, the mean of both parts; their words are the same
         return of_entry(scored.entry["pairs"])
-    return of_points(task, points, name)
-
-
-def of_tuned(name: str, task: Task, tuned: Tuned) -> Score:
-    """Return the score of a task after fine-tuning: the mean of its subtasks; those that are missing count 0."""
-    found = {subtask: of_entry(entry) for subtask, entry in tuned.scores().items()}
-    lacking = [subtask for subtask in task.tuned if subtask not in found]
-    none = [Score(0.0, missing=[f"{name}: the model is not fine-tuned for {subtask}"]) for subtask in lacking]
-    return mean([*found.values(), *none])
+    if task.kind == "examples":
+        return of_entry(share(np.concatenate([*right.values()])))
+    there = {each.lower() for each in right}
+    lacking = [each for each in task.subtasks() if each.lower() not in there]
+    whole, part = of_entry(mean_of_groups(right.values())), len(there) / (len(there) + len(lacking))
+    reasons = [f"{name}: no items of {subtask}" for subtask in lacking]
+    return Score(part * whole.value, part * whole.half, reasons)
 
 
 def numbers(of: Results, right: dict[str, dict[str, np.ndarray]], missing: dict[str, str]) -> dict[str, Score]:
@@ -82,13 +77,7 @@ def numbers(of: Results, right: dict[str, dict[str, np.ndarray]], missing: dict[
     `right`: {task: {subtask: which of its predictions are right}}. `missing`: {task: why it has no scores, or why those
     that it has do not count}.
     """
-    counted = {name: scored for name, scored in of.scored.items() if name not in missing}
-    tasks = {
-        name: of_tuned(name, task, of.tuned[name])
-        if name in of.tuned
-        else of_task(name, task, counted.get(name), right.get(name, {}), missing.get(name, ""))
-        for name, task in of.rules.tasks.items()
-    }
+    tasks = {name: of_task(of, name, right.get(name, {}), missing.get(name, "")) for name in of.rules.tasks}
     return {name: mean([tasks[task] for task in each.tasks]) for name, each in of.rules.numbers.items()}
 
 
