@@ -58,7 +58,7 @@ class ScoringModel:
 
     def __init__(self, folder: Path, made_of: Any = None):
         """Load the tokenizer. `made_of`: what its files are, as kept scores name it; None: as its manifest says."""
-        self.folder, self._made_of = folder, made_of or manifest.digest(folder)
+        self.folder, self._made_of = folder, manifest.digest(folder) if made_of is None else made_of
         self.tokenizer: Any = tokenizer_of(folder)
         self.too_long = 0
 
