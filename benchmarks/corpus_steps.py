@@ -194,7 +194,7 @@ def seconds(work: Work) -> float:
 
 CASES = {
     "read .jsonl": (reading, "`json`"),
-    "write Parquet": (writing, "`pyarrow`, from lists"),
+    "clean, spool, write Parquet": (writing, "`pyarrow`, from lists"),
     "`repair`": (cleaning(repair="ftfy"), "`ftfy`"),
     "`control_characters`, `normalization`": (
         cleaning(control_characters="remove", normalization="NFC"),

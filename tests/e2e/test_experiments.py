@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from babelmill import __version__
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace
 
@@ -64,18 +63,15 @@ def test_the_tables_have_all_cells_and_seeds(ran):
     assert {row["train.optimizer"] for row in rows if row["cell"] == "adamw"} == {"adamw"}
     assert [*dict.fromkeys(row["cell"] for row in rows)] == ["lamb", "adamw"], "the order of the experiment"
     mean = (causal["adamw", "1"] + causal["adamw", "2"]) / 2
-    assert re.search(rf"^\| adamw +\| \**{mean:.3f} ± ", (folder / "table.md").read_text(), re.MULTILINE)
+    assert re.search(rf"^\| adamw +\| 2 .*\| \**{mean:.3f} ± ", (folder / "table.md").read_text(), re.MULTILINE)
     assert (
         "experiments/optimizers/table.md, .tex, results.csv and page.html compare the cells"
         in (ran.path / "output.txt").read_text()
     )
     assert r"\toprule" in (folder / "table.tex").read_text()
     page = (folder / "page.html").read_text()
-    overview = page.partition("<h2>Models and languages")[2]
+    overview = page.partition("<h2>Training")[2]
     assert overview.index("optimizers_lamb_s1") < overview.index("optimizers_adamw_s2")
-    made_with = page.partition("<h2>Made with")[2]
-    assert re.search(r">trained on</th><td>\S.* threads?</td>", made_with)
-    assert re.search(rf">trained by</th><td>babelmill {re.escape(__version__)}[^<]*</td>", made_with)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,6 @@ def check(model, version: str, home: Path, *options, architecture: str = "gpt_be
     variables = os.environ | {
         "BABELMILL_EXPORT": str(model),
         "BABELMILL_ARCHITECTURE": architecture,
-        "TRANSFORMERS_VERSION": version,
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(home),
         "PYTHONPATH": os.pathsep.join(str(installed(packages)) for packages in folders),
@@ -63,7 +62,7 @@ def test_from_a_hub_repository(trained, version, tmp_path):
     folder = trained.folder / "export"
     with HubServer() as hub:
         hub.commit("models/someone/model", {path.name: path.read_bytes() for path in folder.iterdir()})
-        few = "every_weight or variants or fill_mask or generate_as_typed or config_and_tokenizer"
+        few = "every_weight or variants or fill_mask or text_generation or config_and_tokenizer"
         check("someone/model", version, tmp_path, "-k", few, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0")
 
 

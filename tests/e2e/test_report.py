@@ -193,6 +193,6 @@ def test_an_experiment(browser, tmp_path, monkeypatch):
     assert browser.value(f"[...{strips}].filter(e => e.querySelectorAll('.seed').length == 3).length") > 0
     assert browser.value("[...document.querySelectorAll('h2')].map(e => e.innerText)").index("Comparison") == 0
     row = browser.value("[...document.querySelector('tbody').rows].map(r => r.innerText.split('\\t'))[1]")
-    assert row[:5] == ["eng, eng, learning rate 0.02", "3", "31.4 M", "2,000", "12,345"] and " (" in row[5]
+    assert row[:5] == ["eng, eng, learning rate 0.02", "3", "31.4 M", "2,000", "12,345"] and "\n(" in row[5]
     lines = (folder / "table.md").read_text().splitlines()
     assert next(line for line in lines if line.startswith("| eng")).startswith("| eng, eng, learning rate 0.01 ")

@@ -84,29 +84,20 @@ def test_parts_of_speech(words):
 
 
 def test_names_and_words_that_are_cut_off(words):
-    """CoNLL files and the metric of spans; with a rate of nearly 0 the model finds none, and that is said."""
+    """CoNLL files and the metric of spans; a word that is cut off has no prediction."""
     names = {"fox": "B-PERSON", "lazy": "B-ANIMAL", "dog": "I-ANIMAL"}
     for name, count, seed in (("train", 96, 1), ("test", 40, 2)):
-        lines = [f"{word} x {names.get(word, 'O')}" for each in sentences(count, seed) for word, _ in [*each, ("", "")]]
-        text = "\n".join(line if line[0] != " " else "" for line in lines)
-        (words.path / f"{name}.txt").write_text(f"-DOCSTART- x O\n\n{text}\n")
+        found = ["\n".join(f"{word} x {names.get(word, 'O')}" for word, _ in each) for each in sentences(count, seed)]
+        (words.path / f"{name}.txt").write_text("-DOCSTART- x O\n\n" + "\n\n".join(found) + "\n")
     own = {"train": ["train.txt"], "test": ["test.txt"], "label": 3, "metric": "span_f1"}
-    words.configure(configured("mine", own=own))
+    words.configure(configured("mine", own=own | {"tuning": TUNING | {"longest": 8}}))
     words.snakemake("converted/eng", "--until", "tune")
     eng = read_json(words.path / "results/of/eng/tune/mine.1/scores.json")["languages"]["eng"]
-    assert eng["score"] == eng["metrics"]["span_f1"]["score"] == 1.0 and eng["metrics"]["accuracy"]["n"] > eng["n"]
-    tuning = {"epochs": 1, "batch": 16, "learning_rate": 1e-9, "longest": 8}
-    words.configure(configured("mine", own=own | {"metric": "accuracy", "tuning": tuning}))
-    log = words.snakemake("converted/eng").stdout
-    eng = read_json(words.path / "results/of/eng/tune/mine.1/scores.json")["languages"]["eng"]
+    assert 0.5 < eng["score"] == eng["metrics"]["span_f1"]["score"] < 1 and eng["most_frequent"] == 0.0
     missing = eng["metrics"]["accuracy"]["without_prediction"]
     rows = pq.read_table(words.path / "results/of/eng/tune/mine.1/predictions.parquet")
     assert eng["cut"] > 0 and rows["prediction"].null_count == rows["probability"].null_count == missing > 0
-    if eng["majority"]:
-        assert f'majority class "{eng["majority"]["class"]}"' in (words.path / "converted/eng/README.md").read_text()
-    assert "rows cut at the end: they have more than 8 tokens" in log + "".join(
-        path.read_text() for path in (words.path / "logs/tune").rglob("*.log")
-    )
+    assert eng["metrics"]["accuracy"]["n"] == len(rows) > eng["n"]
 
 
 def test_one_model_for_all_languages(words):

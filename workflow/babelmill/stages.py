@@ -314,7 +314,7 @@ class CorpusStage(Stage):
 
     stage = "corpus"
     of = "language"
-    version = 2
+    version = 3
 
     corpus: schema.Corpus
     sources: dict[str, Any]  # the local text

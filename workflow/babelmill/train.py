@@ -103,7 +103,7 @@ def train(job: Job[TrainStage]) -> int:
     here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
     compiles = settings.model.architecture in schema.OURS and settings.train.objective != "labels"
     graphs = graphs_of(run, processes, compiles, job.threads, COMPILED)
-    about_run = run_identity, run, looked_after.preset, training_history.update
+    about_run = run_identity, run, looked_after.preset, training_history.draw
     with RunFolder(CHECKPOINTS / job.name, *about_run) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(looked_after.name, job.args.attempt, plan.steps, tokens, here))

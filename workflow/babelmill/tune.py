@@ -118,7 +118,10 @@ def tune_languages(
         trains, tests = ([read(task, split) for task in tasks.values()] for split in ("train", "test"))
     train = trains[0] if len(tasks) == 1 else equal_shares(trains)
     cuts = [sum(row.cut for row in first + second) for first, second in zip(trains, tests, strict=True)]
-    scored = tests if how.held_out or not how.test_batch else [whole_batches(each, how, settings) for each in tests]
+    batch = 1 if how.held_out else how.test_batch or 1
+    scored = [test[: len(test) // batch * batch] for test in tests]  # without an incomplete batch
+    if not all(scored):
+        raise UserError(f"tasks.{settings.task}: tuning.test_batch = {batch}: as many test rows are expected, at least")
     most = int(np.bincount(targets(train)).argmax())
     chosen = [row for rows in scored for row in rows]
     if how.held_out:
@@ -158,19 +161,8 @@ def tune_languages(
             more = predictions_of(code, classes, others, tuner.predict(others), tagging)
         found.append(Tuned(predictions_of(code, classes, rows, logits, tagging), more, scores))
     if settings.keep:
-        heads.save(tuner.model, tokenizer, keep_in / (next(iter(tasks)) if len(tasks) == 1 else "joint"), classes)
+        heads.save(model, tokenizer, keep_in / (next(iter(tasks)) if len(tasks) == 1 else "joint"), classes)
     return found, tuner
-
-
-def whole_batches(test: list[Row], how: Tuning, settings: TuneStage) -> list[Row]:
-    """Return the rows without the last incomplete batch; raise a UserError if there is no whole batch."""
-    assert how.test_batch
-    if whole := len(test) // how.test_batch * how.test_batch:
-        return test[:whole]
-    raise UserError(
-        f"tasks.{settings.task}: there are {len(test)} rows to score, fewer than a batch of {how.test_batch}"
-        " (`test_batch` of its protocol, which leaves out an incomplete batch)"
-    )
 
 
 def predictions_of(code: str, classes: list[str], rows: list[Row], logits: np.ndarray, tagging: bool) -> pa.Table:
@@ -219,11 +211,6 @@ def scores_of(
         if missing := int((~reached).sum()):
             log.warning("%s without a token, or cut off, count as wrong", plural(missing, "word"))
         found["accuracy"]["without_prediction"] = missing
-    if same:
-        log.warning(
-            "%s: the model answers %r to %.1f %% of the rows, so it has learned nothing (%.1f %% are such rows)",
-            *(settings.task, same["class"], 100 * same["predicted"], 100 * same["share"]),
-        )
     return {**found[settings.metric], "metrics": found, "classes": classes, "majority": same}
 
 

@@ -70,17 +70,6 @@ def test_a_mistake_in_one_model_is_in_its_row_and_hides_no_other(workspace):
     assert rest == ["2 models: 1 converted, 1 failed"]
 
 
-def test_languages_of_a_mixture_are_counted(workspace):
-    """The corpora of both are there; one shard of two is."""
-    workspace.configure(SMALL | {"models": {"both": {"languages": ["eng", "deu"]}}})
-    with contextlib.chdir(workspace.path):
-        shards = graph(workspace).result("shards", "both", "eng").record
-    workspace.snakemake("converted/both", "--dry-run")
-    workspace.snakemake(shards)
-    lines, _ = status(workspace, "both")
-    assert re.search(r"shards 1/2 +waiting$", lines["both"])
-
-
 def test_training_under_way(workspace):
     """Step of steps, loss, speed, time left and machine, while it trains; after Ctrl-C, where it stopped."""
     long = {"max_steps": 100_000}

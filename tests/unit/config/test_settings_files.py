@@ -379,6 +379,7 @@ KEYS: list[tuple[Any, ...]] = [
     ("tuning.threshold", 0.5, "tune"),
     ("tuning.test_batch", 9, "tune"),
     ("tuning.words_cut", "left_out", "tune"),
+    ("tuning.plain_text", False, "tune"),
     ("tuning.seeds", [7], ""),
     ("tuning.seeds", [7], "tune", {"evaluation": {"tasks": ["own"]}}),
     # How a training is monitored and saved, and what it asks of the machine.

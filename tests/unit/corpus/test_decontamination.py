@@ -12,7 +12,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from helpers.results.fields import undocumented
-from helpers.stages import any_settings, run_stage, settings_of
+from helpers.stages import any_settings, run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -115,11 +115,3 @@ def test_a_prompt_and_its_answer_are_one_text():
     Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert built(prompt_column="q")["dropped"] == {"test_text": 1}
     assert pq.ParquetFile("out/train.parquet").read()["prompt"].to_pylist() == ["He asked:"]
-
-
-def test_the_order_of_suites_changes_no_settings():
-    write_jsonl("a.jsonl", ["a text"])
-    suites()
-    orders = [[*SUITES], [*SUITES][::-1]]
-    one, other = (settings_of(configuration(decontaminate=order), "eng", "corpus") for order in orders)
-    assert one == other

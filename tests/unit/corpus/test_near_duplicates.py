@@ -165,13 +165,6 @@ class TestStage:
         for name in ("train.parquet", "validation.parquet"):
             assert (folder / "four" / name).read_bytes() == (folder / "out" / name).read_bytes()
 
-    def test_a_sample_is_filled_without_near_copies(self):
-        others = [f"Text {i} has its own words: " + " ".join(map(str, range(i, i + 30))) for i in range(0, 900, 31)]
-        write_jsonl("a.jsonl", [*(page(f"{day} June") for day in range(1, 300)), *others])
-        figures = build(files=["a.jsonl"], near_duplicates=0.8, budget="20 documents", validation_share=0)
-        assert figures["dropped"] == {"near_duplicate": 298, "over_budget": 11}
-        assert figures["budget"]["realised"] == 20
-
     def test_near_copies_of_the_users_validation_text_are_not_for_training(self):
         write_jsonl("v.jsonl", [page("1 May"), page("2 May")])
         write_jsonl("a.jsonl", ["one document of five words", page("3 May"), page("4 May")])

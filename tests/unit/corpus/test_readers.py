@@ -33,17 +33,6 @@ def texts_of(*paths: Path, **corpus) -> list[str]:
     return [text for batch in batches_of(*paths, **corpus)[0] for text in batch["text"].to_pylist()]
 
 
-@pytest.mark.parametrize("kind", [".jsonl", ".csv", ".parquet"])
-def test_text_and_metadata_come_out_as_they_went_in(tmp_path, kind):
-    path = tmp_path / f"corpus{kind}.gz"
-    path.write_bytes(compress(encode(TEXTS, kind), ".gz"))
-    (batch,), _ = batches_of(path)
-    assert batch["text"].to_pylist() == TEXTS
-    assert batch["category"].to_pylist() == [f"c{i}" for i in range(len(TEXTS))]
-    assert batch["license"].null_count == len(TEXTS)
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_metadata_that_is_no_text_becomes_json(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "category": {"b": [1, "é"]}, "doc-id": 7}\n{"text": null, "license": "\\ud800"}\n')

@@ -12,7 +12,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from babelmill.config.loading import load
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from helpers.hub.hub_server import Fault
 from helpers.hub.hub_stage import asked_for, refusal, run_stage
 from helpers.stages import settings_of, write_corpus
 
@@ -71,36 +70,9 @@ def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub):
     assert settings_of(load(), "eng", "tokenizer") == asked, "as asked: the commit is no setting"
 
 
-def test_a_revision_is_asked_for_and_faults_are_survived(hub):
-    old = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(270), branch="v1")
-    hub.commit(REPOSITORY_ON_HUB, tokenizer_file(275))
-    values = CONFIGURATION | {"tokenizer": {"source": REPOSITORY, "revision": "v1"}}
-    Path("config/config.yaml").write_text(yaml.safe_dump(values))
-    hub.faults = [
-        Fault("GET /api/models/.*/revision/v1", status=503),
-        Fault("GET /someone/tokenizer/resolve/.*", status=500),
-    ]
-    assert succeed()["hub"] == {"repository": REPOSITORY, "revision": "v1", "commit": old}
-    assert not [fault for fault in hub.faults if fault.times]
-
-
-def test_offline_the_cache_is_enough(hub):
-    commit = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(270))
-    line = refusal(run(HF_HUB_OFFLINE="1"))
-    assert re.search(rf"{REPOSITORY} on .* is not in the Hugging Face cache.*HF_HUB_OFFLINE is set: unset it", line), (
-        line
-    )
-    succeed()
-    requests = len(hub.log)
-    assert succeed(HF_HUB_OFFLINE="1")["hub"]["commit"] == commit
-    assert len(hub.log) == requests
-
-
 @pytest.mark.parametrize(
     ("files", "access", "revision", "message"),
     [
-        (None, {}, "main", "does not exist or is private: name your own tokenizer.json .* set HF_TOKEN"),
-        ({"tokenizer.json": b""}, {"gated": True}, "main", "is gated: accept its terms"),
         ({"tokenizer.json": b""}, {}, "v9", "has no revision 'v9': correct tokenizer.revision"),
         ({"README.md": b""}, {}, "main", "has no tokenizer.json; it has README.md; name your own tokenizer.json"),
         ({"tokenizer.json": b"{}"}, {}, "main", "a file of the `tokenizers` library is expected"),

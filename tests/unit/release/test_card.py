@@ -383,22 +383,20 @@ FROM_OURS = {"name": "eng", "sha256": "a" * 64, "languages": ["eng"], "tokens": 
 OLD = {"license": "mit", "tags": ["babylm", "old"], "pipeline_tag": "feature-extraction"}
 OF_HISCO = of_codes("hisco", [f"{n:05}" for n in range(60)], "blocks", **HISCO)
 OF_HISCO["labels"] |= {"cleaning": {"normalization": "NFC"}, "names": {"00001": "baker"}}
-BOTH = ["main", "ema"]
 # One card for each kind of model and of origin: the facts that are not those of `card()`.
 KINDS = {
     "hybrid": trained("hybrid")
     | {"authors": ["[A](https://a.example)", "B\nC"], "description": "A *short* text.\n\nMore."},
     "another_metric_and_a_tokenizer_that_loses_text": trained("causal", average_last=0.2) | {"evaluation": LOSSY},
-    "hybrid_mntp": trained("hybrid") | {"variants": BOTH, "logits_alignment": "mntp"},
+    "hybrid_mntp": trained("hybrid") | {"variants": ["main", "ema"], "logits_alignment": "mntp"},
     "masked": trained("masked", gate=False) | {"carbon_grams": 1234.5},
     "causal": trained("causal"),
     "diffusion": trained("diffusion", max_position_embeddings=512) | {"corpora": {"eng": PROMPTS}},
     "prompts": trained("causal") | {"corpora": {"eng": PROMPTS}},
     "transformers_from_scratch": trained("causal", "gpt2") | {"padless": True, "published_tokenizer": True},
     "transformers_continued": trained("masked", "bert")
-    | {"begun_with": REPOSITORY, "tokenizer_source": "owner/name", "mask": "[MASK]"},
+    | {"begun_with": REPOSITORY | {"instructed": True}, "tokenizer_source": "owner/name", "mask": "[MASK]"},
     "transformers_diffusion": trained("diffusion", "eurobert") | {"mask": None},
-    "instructed": trained("causal", "llama") | {"begun_with": REPOSITORY | {"instructed": True}},
     "continued_from_a_model_of_the_workflow": trained("causal")
     | {"begun_with": FROM_OURS | {"source": REPOSITORY | {"license": None}}},
     "mixture": trained("causal")
@@ -409,12 +407,6 @@ KINDS = {
         "settings": {"model": {"hidden_size": 8}},
         "origin": f"Rehosted from commit [`{'c' * 40}`](https://huggingface.co/owner/name).",
         "earlier": EarlierCard(OLD, "## Citation\n\n```bibtex\n@misc{ada}\n```"),
-    },
-    "converted_by_hand": {
-        "settings": {"model": {"hidden_size": 8}, "train": {"max_steps": 8}},
-        "origin": "Converted by hand from the final weights of its training.",
-        "figures": FIGURES,
-        "variants": BOTH,
     },
     "labels_classes": of_codes("classes", ["bad", "good"], "linear"),
     "labels_general": of_codes("general", ["a1", "a2", "?"], "blocks") | {"model_type": "bert"},

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from PIL import Image
 
-from babelmill.release.card.training_history import PICTURE, losses, read_record, update
+from babelmill.release.card.training_history import PICTURE, draw, losses, read_record
 from babelmill.runtime.watching import History
 
 
@@ -42,7 +42,7 @@ def test_a_picture_of_a_run_that_goes_on(finished, tmp_path, monkeypatch, record
     monkeypatch.setattr(History, "EVERY", 0.0)
     text, path = (finished.folder / "model/metrics.jsonl").read_text(), tmp_path / "metrics.jsonl"
     path.write_text("".join(text.splitlines(keepends=True)[:45]) + '{"step": 4')
-    going_on = History(partial(update, tmp_path, "eng"))
+    going_on = History(partial(draw, tmp_path, "eng"))
     going_on.update()
     while not (tmp_path / PICTURE).exists():
         time.sleep(0.05)
@@ -50,9 +50,9 @@ def test_a_picture_of_a_run_that_goes_on(finished, tmp_path, monkeypatch, record
     path.write_text(text)
     going_on.update()
     going_on.close()  # not before the newest is there
-    assert "no training history" not in caplog.text
+    assert "no picture of the training" not in caplog.text
     newest = (tmp_path / PICTURE).read_bytes()
-    update(tmp_path, "eng")
+    draw(tmp_path, "eng")
     assert (tmp_path / PICTURE).read_bytes() == newest != first
     with Image.open(tmp_path / PICTURE) as image:
         image.verify()
@@ -61,12 +61,13 @@ def test_a_picture_of_a_run_that_goes_on(finished, tmp_path, monkeypatch, record
 
 def test_a_record_without_losses_has_no_picture(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
-    update(tmp_path, "eng")
+    draw(tmp_path, "eng")
     assert not (tmp_path / PICTURE).exists()
 
 
-def test_what_cannot_be_written_does_not_stop_a_run(tmp_path, caplog):
-    broken = History(partial(update, tmp_path / "gone", "eng"))
+def test_what_cannot_be_written_does_not_stop_a_run(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(History, "EVERY", 0.0)
+    broken = History(partial(draw, tmp_path / "gone", "eng"))
     broken.update()
     broken.close()
-    assert "no training history: " in caplog.text and "gone" in caplog.text
+    assert "no picture of the training: " in caplog.text and "gone" in caplog.text

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import zipfile
 from pathlib import Path
 
@@ -324,15 +323,6 @@ def test_two_columns_of_one_name_are_refused(tmp_path, name):
         list(rows(path, [TEXT, LICENSE]))
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.jsonl"])
-def test_the_error_for_a_table_of_many_columns_is_short(tmp_path, name):
-    row = {f"column{i}": "x" for i in range(2000)}
-    (tmp_path / name).write_bytes(table_bytes([row], Path(name).suffix))
-    refused(
-        tmp_path / name, "no column 'text'; there are 'column0', .*'column9' and 1,990 more; set corpus.text_column"
-    )
-
-
 def test_other_encodings_never_garble(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes("text\nfein\n“quoted” – schön\n".encode("cp1252"))
@@ -391,15 +381,6 @@ def test_a_small_text_is_read_whole(tmp_path):
             read_text(path)
 
 
-def test_json_keeps_what_it_holds(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"text": "a", "code": 7, "license": {"x": [1]}}) + "\n")
-    asked = [TEXT, Asked("code", "", "value"), LICENSE]
-    assert list(rows(path, asked)) == [(1, ("a", 7, {"x": [1]}))]
-    with pytest.raises(UserError, match="'license' is neither text nor a number: an object"):
-        list(rows(path, [Asked("license", "", "value")]))
-
-
 def test_texts_to_score_are_opened_as_all_text(tmp_path, monkeypatch):
     """A mark before a line is no sign of the text."""
     path = tmp_path / "a.txt"
@@ -409,8 +390,3 @@ def test_texts_to_score_are_opened_as_all_text(tmp_path, monkeypatch):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
         for name in (str(path), f"{path}.gz", "-"):
             assert list(lines_of(name)) == [(1, "One two."), (3, "Three.")]
-    path.write_bytes(POINTER)
-    with pytest.raises(UserError, match=r"a\.txt: this is a pointer of Git LFS"):
-        list(lines_of(str(path)))
-    with pytest.raises(UserError, match=r"b\.txt: no such file"):
-        list(lines_of(str(tmp_path / "b.txt")))

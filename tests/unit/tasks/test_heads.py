@@ -21,7 +21,7 @@ from transformers import (
 from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.tasks.encoding import NONE, Padding, Row, pad
-from babelmill.tasks.heads import OwnClassifier, OwnTagger, PooledClassifier, PooledTagger, refusing
+from babelmill.tasks.heads import ChallengeHead, OwnHead, model_of, refusing
 from babelmill.tasks.tuner import set_seed
 from babelmill.tune import longest_of, try_out
 from unit.tasks.test_tuner import encoded
@@ -38,14 +38,18 @@ def rows(*ids: list[int]) -> list[Row]:
     return encoded([*ids], [0] * len(ids))
 
 
-def model_of(made, folder) -> OwnClassifier:
+def head_of(folder, classes: int = 2, tagging: bool = False, **changes) -> OwnHead | ChallengeHead:
+    return model_of(folder, Tuning.model_validate(HOW | changes), classes, RIGHT.token, tagging).eval()
+
+
+def saved(made, folder):
     made.save_pretrained(folder)
-    return OwnClassifier(folder, 2, RIGHT.token).eval()
+    return folder
 
 
 def test_only_models_with_types_read_them(tmp_path):
-    model = model_of(BertModel(BERT), tmp_path)
-    assert model.reads_types and not PooledClassifier(tmp_path, 2, "first", 0.1).reads_types
+    model = head_of(saved(BertModel(BERT), tmp_path))
+    assert model.reads_types and not head_of(tmp_path, head="challenge").reads_types
     given = pad(rows([5, 6]), RIGHT) | {"token_type_ids": torch.tensor([[0, 1]])}
     assert torch.equal(model(**given), model.encoder(**given).logits)
     assert not torch.allclose(model(**given), model(**pad(rows([5, 6]), RIGHT)))
@@ -57,8 +61,8 @@ def test_which_tokens_say_what_a_word_is(tmp_path):
     heads = []
     for position in ("first", "last"):
         set_seed(1)
-        heads.append(OwnTagger(tmp_path / "bert", 3, 0, position).eval())
-    pooled = PooledTagger(tmp_path / "bert", 3, 0.1).eval()
+        heads.append(head_of(tmp_path / "bert", 3, tagging=True, pooling=position))
+    pooled = head_of(tmp_path / "bert", 3, tagging=True, head="challenge")
     both = (
         {"input_ids": [5, 6, 7, 8, 9], "words": [NONE, 0, 0, 1, NONE]},
         {"input_ids": [10, 11, 12], "words": [0, NONE, 0]},
@@ -73,27 +77,30 @@ def test_which_tokens_say_what_a_word_is(tmp_path):
     means = torch.stack([states[0][1:3].mean(0), states[0][3], states[1][[0, 2]].mean(0)])
     assert torch.allclose(pooled(**padded[0]), pooled.head(means), atol=1e-5)
     GPT2Model(GPT2Config(**SHAPE_OF_GPT2)).save_pretrained(tmp_path / "gpt2")
-    for model in (OwnTagger(tmp_path / "gpt2", 3, 0, "last"), PooledTagger(tmp_path / "gpt2", 3, 0.1)):
-        assert [tuple(model.eval()(**each).shape) for each in padded] == [(3, 3)] * 2
+    for model in (head_of(tmp_path / "gpt2", 3, tagging=True, head=head) for head in ("model", "challenge")):
+        assert [tuple(model(**each).shape) for each in padded] == [(3, 3)] * 2
 
 
 def test_the_last_token_of_a_row_is_read_before_its_padding(tmp_path):
     """GPT-2's classifier looks for the last token that is no padding: that of the tokenizer, whatever config.json says."""
-    model = model_of(GPT2Model(GPT2Config(**SHAPE_OF_GPT2, pad_token_id=3)), tmp_path)
+    model = head_of(saved(GPT2Model(GPT2Config(**SHAPE_OF_GPT2, pad_token_id=3)), tmp_path))
     found = rows([5, 6], [5, 6, 7, 8])
     alone, padded = model(**pad(found[:1], RIGHT)), model(**pad(found, RIGHT))
     assert torch.allclose(alone[0], padded[0], atol=1e-6)
-    assert PooledClassifier(tmp_path, 2, "last", 0.1)(**pad(found[:1], RIGHT)).shape == (1, 2), "n_embd is its width"
+    assert head_of(tmp_path, head="challenge", pooling="last", padding="left")(**pad(found[:1], RIGHT)).shape == (
+        1,
+        2,
+    ), "n_embd is its width"
 
 
 def test_models_that_cannot_be_tuned(tmp_path):
     T5Model(T5Config(vocab_size=40, d_model=16, d_ff=16, num_layers=1, num_heads=2, d_kv=8)).save_pretrained(tmp_path)
-    for make in (lambda: PooledClassifier(tmp_path, 2, "first", 0.1), lambda: OwnClassifier(tmp_path, 2, 0)):
+    for make in (lambda: head_of(tmp_path, head="challenge"), lambda: head_of(tmp_path)):
         with pytest.raises(UserError, match=r"this model cannot be fine-tuned for a task: .*; use another model"):
             with refusing(tmp_path):
                 model = make()
             try_out(model, tmp_path, rows([5, 6]), RIGHT)
-    model = model_of(GPT2Model(GPT2Config(**SHAPE_OF_GPT2)), tmp_path / "gpt2")
+    model = head_of(saved(GPT2Model(GPT2Config(**SHAPE_OF_GPT2)), tmp_path / "gpt2"))
     with pytest.raises(UserError, match="has a token 40, but the model has only 40 "):
         try_out(model, tmp_path, rows([5, 40]), RIGHT)
 
@@ -101,29 +108,29 @@ def test_models_that_cannot_be_tuned(tmp_path):
 def test_models_of_labels_and_weights_of_other_shapes(tmp_path):
     """A classifier's head may have another number of classes; it is made anew."""
     made = BertForSequenceClassification(BertConfig(**BERT.to_dict() | {"num_labels": 5}))
-    assert model_of(made, tmp_path)(**pad(rows([5, 6]), RIGHT)).shape == (1, 2)
+    assert head_of(saved(made, tmp_path))(**pad(rows([5, 6]), RIGHT)).shape == (1, 2)
     config = read_json(tmp_path / "config.json")
     write_json(tmp_path / "config.json", config | {"vocab_size": 50})
     with pytest.raises(
         UserError, match=r"the weights .*word_embeddings.* do not have the shapes that its config\.json"
     ):
-        OwnClassifier(tmp_path, 2, RIGHT.token)
+        head_of(tmp_path)
     write_json(tmp_path / "config.json", config | {"labels": {"codes": ["a", "b"]}})
     with pytest.raises(UserError, match="a model of labels cannot be fine-tuned for a task; use the model that"):
-        PooledClassifier(tmp_path, 2, "first", 0.1)
+        head_of(tmp_path, head="challenge")
 
 
 def test_the_longest_row_is_that_of_the_model(tmp_path):
     how = Tuning.model_validate(HOW)
     xlnet = XLNetModel(XLNetConfig(vocab_size=40, d_model=16, n_layer=1, n_head=2, d_inner=16))
     for name, made, longest in (("bert", BertModel(BERT), 12), ("xlnet", xlnet, 16)):
-        assert longest_of(model_of(made, tmp_path / name), tmp_path / name, how) == longest
+        assert longest_of(head_of(saved(made, tmp_path / name)), tmp_path / name, how) == longest
 
 
 def test_weights_that_are_missing_are_named(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "babelmill.tune"):
-        model_of(BertModel(BERT), tmp_path)
+        head_of(saved(BertModel(BERT), tmp_path))
         assert "random numbers" not in caplog.text
         save_file({"other": torch.zeros(1)}, tmp_path / "model.safetensors", {"format": "pt"})
-        OwnClassifier(tmp_path, 2, 0)
+        head_of(tmp_path)
     assert "they begin with random numbers" in caplog.text

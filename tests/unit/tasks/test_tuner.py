@@ -13,7 +13,7 @@ from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError
 from babelmill.tasks import metrics
 from babelmill.tasks.encoding import NONE, Padding, Row, spread, targets
-from babelmill.tasks.heads import PooledTagger
+from babelmill.tasks.heads import model_of
 from babelmill.tasks.tuner import Judge, Tuner, held_out, rate_factor, set_seed
 
 HOW = {
@@ -206,7 +206,9 @@ def test_words_of_sentences_are_learnt_by_the_same_loop(tmp_path):
         labels, there = np.repeat(ids % 2, 2), np.arange(2 * len(ids)) % 2 == 0
         found.append(Row({"input_ids": ids.tolist(), "words": [*range(len(ids))]}, labels, there, False))
     set_seed(1)
-    model = PooledTagger(tmp_path / "bert", 2, 0.0)
+    model = model_of(
+        tmp_path / "bert", Tuning.model_validate(HOW | {"head": "challenge", "dropout": 0.0}), 2, 0, tagging=True
+    )
     tuner = tuner_of(tmp_path / "a", model=model, train=found, judge=found[:9], epochs=12, learning_rate=0.01)
     tuner.run()
     told = spread(found, tuner.predict(found).argmax(1), NONE)

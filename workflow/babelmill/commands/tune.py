@@ -1,11 +1,11 @@
-"""Fine-tune a model from anywhere for a task, as the workflow does it with its own models.
+"""Fine-tune a model from anywhere for tasks, as the workflow does it with its own models.
 
     babelmill tune openai-community/gpt2 --task rte
-    babelmill tune converted/eng --task rte_sound --seed 4
+    babelmill tune converted/eng --task rte_sound wsc_sound --seed 4 5
 
-MODEL is a folder that transformers loads, or a repository on the Hub, which is fetched at one commit. The task is one
-of the configuration's (docs/fine-tuning.md). The files are as in results/tune. After an interruption, the same command
-continues; seeds that are finished are not tuned again.
+MODEL is a folder that transformers loads, or a repository on the Hub, which is fetched at one commit. The tasks are
+those of the configuration (docs/fine-tuning.md). The files are as in results/tune. After an interruption, the same
+command continues; what is finished is not tuned again.
 """
 
 import argparse
@@ -45,31 +45,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add_model_arguments(parser)
-    add("--task", required=True, help="fine-tune for this task, of config/tasks or of your configuration")
-    add("--language", nargs="+", metavar="CODE", help="tune for these languages, if the task has several")
+    add("--task", required=True, nargs="+", help="fine-tune for these tasks, of config/tasks or of your configuration")
+    add("--language", nargs="+", metavar="CODE", help="tune for these languages, if a task has several")
     add("--seed", type=seed, nargs="+", metavar="N", help="use these seeds (default: those of the task's protocol)")
-    add("--out", type=Path, metavar="FOLDER", help="write here, a folder per seed (default: tuned/{MODEL}/{task})")
+    add("--out", type=Path, metavar="FOLDER", help="write here, a folder per task and seed (default: tuned/{MODEL})")
     loading.add_arguments(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Tune the model with each seed, and write the same files as the stage `tune`. Return the exit code."""
+def run(args: argparse.Namespace) -> None:
+    """Tune the model for each task with each seed, and write the same files as the stage `tune`."""
     graph = Graph(configuration := loading.from_arguments(args))
-    seeds = dict.fromkeys(args.seed or configuration.tuning(args.task).seeds)  # raises an error for an unknown task
-    languages = languages_asked(f"the task {args.task}", "rows", configuration.task(args.task).covered, args.language)
-    folder, origin, name = model_folder(args, configuration.known_models())
+    covered = {
+        name: languages_asked(f"the task {name}", "rows", configuration.task(name).covered, args.language)
+        for name in args.task
+    }
+    folder, origin, model = model_folder(args, configuration.known_models())
     from babelmill import task  # imports the client of the Hub
     from babelmill.tune import tune  # imports PyTorch
 
     compute_quietly(args.threads)
-    tasks = [made_by_hand(graph, "task", task.run, code, args.task) for code in languages]
-    for number in seeds:
-        out = (args.out or Path("tuned", name, args.task)) / str(number)
-        values = {"languages": languages, "covered": languages, "seed": number} | how_tuned(configuration, args.task)
-        settings = TuneStage(**values, raw=values)
-        if is_done(out, settings, origin, tasks):
-            log.info("%s is finished", out)
-        else:
-            tune(folder, origin, settings, tasks, out / "checkpoints", out, tasks, {"model": origin})
-        print(out)
-    return 0
+    for name, languages in covered.items():
+        tasks = [made_by_hand(graph, "task", task.run, code, name) for code in languages]
+        for number in dict.fromkeys(args.seed or configuration.tuning(name).seeds):
+            out = (args.out or Path("tuned", model)) / name / str(number)
+            values = {"languages": languages, "covered": languages, "seed": number} | how_tuned(configuration, name)
+            settings = TuneStage(**values, raw=values)
+            if is_done(out, settings, origin, tasks):
+                log.info("%s is finished", out)
+            else:
+                tune(folder, origin, settings, tasks, out / "checkpoints", out, tasks, {"model": origin})
+            print(out)

@@ -9,7 +9,6 @@ order of files.
 """
 
 import dataclasses
-import heapq
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -70,16 +69,15 @@ TENTH = 0.1  # share of the input; a corpus that loses more has to say so in oth
 
 @dataclasses.dataclass
 class Examples:
-    """Holds up to `MOST` examples of each step."""
+    """Holds up to `MOST` examples of each step: {step: {digest: example}}, sorted by digest."""
 
     _steps: dict[str, dict[bytes, dict[str, Any]]] = dataclasses.field(default_factory=dict)
 
     def add(self, step: str, text: str, **facts: Any) -> None:
         """Add a text that a step dropped or changed, with what the manifest says of it."""
-        key = blake2b(text.encode(), digest_size=8).digest()
-        found = self._steps.setdefault(step, {})
-        if len(found) < 2 * MOST or key < max(found):
-            self._add(found, {key: {"text": text[:LONGEST], **facts}})
+        key, found = blake2b(text.encode(), digest_size=8).digest(), self._steps.get(step, {})
+        if len(found) < MOST or key < next(reversed(found)):
+            self._add(step, {key: {"text": text[:LONGEST], **facts}})
 
     def change(self, step: str, before: str, after: str) -> None:
         """Add a text that a step changed: the place of the first change, before and after."""
@@ -88,23 +86,15 @@ class Examples:
 
     def merge(self, part: "Examples") -> None:
         for step, found in part._steps.items():
-            self._add(self._steps.setdefault(step, {}), found)
+            self._add(step, found)
+
+    def _add(self, step: str, others: dict[bytes, dict[str, Any]]) -> None:
+        found = others | self._steps.get(step, {})
+        self._steps[step] = {key: found[key] for key in sorted(found)[:MOST]}
 
     def by_step(self) -> dict[str, list[dict[str, Any]]]:
         """Return {step: examples}, sorted by step and digest."""
-        return {
-            step: [found[key] for key in heapq.nsmallest(MOST, found)] for step, found in sorted(self._steps.items())
-        }
-
-    @staticmethod
-    def _add(found: dict[bytes, dict[str, Any]], others: dict[bytes, dict[str, Any]]) -> None:
-        """Add examples, and forget those that cannot be among the first any more."""
-        for key, example in others.items():
-            found.setdefault(key, example)
-        if len(found) > 2 * MOST:
-            kept = {key: found[key] for key in heapq.nsmallest(MOST, found)}
-            found.clear()
-            found.update(kept)
+        return {step: [*found.values()] for step, found in sorted(self._steps.items())}
 
 
 def first_difference(before: str, after: str) -> int:

@@ -48,7 +48,8 @@ def compare(scores: Frame, reference: str) -> Frame:
         theirs = alike[alike["cell"] == reference].set_index("seed")["score"]
         for cell, rows in alike.groupby("cell", sort=False):
             ours = rows.set_index("seed")["score"]
-            each = Compared(*of, cell, tuple(ours), *over_seeds([*ours]), rows["simple"].mean())
+            (mean, half), what = over_seeds([*ours]), dict(zip(ALIKE, of, strict=True))
+            each = Compared(**what, cell=cell, seeds=(*ours,), mean=mean, half=half, simple=rows["simple"].mean())
             pairs = (ours - theirs).dropna()
             if cell != reference and len(pairs):
                 (mean, half), size = over_seeds([*pairs]), max(ours.abs().max(), theirs.abs().max())

@@ -13,7 +13,7 @@ from babelmill.experiments.tables import Comparison, grid, with_half
 from babelmill.reporting.figures import Strips
 from babelmill.reporting.page import Cell, Section, Table, lacking, lines, rendered, trained
 from babelmill.reporting.results import ModelResults
-from babelmill.reporting.table import less_is_better
+from babelmill.reporting.table import less_is_better, unit_text
 
 NOTE = (
     "A dot is the mean of a cell, a line its 95 % interval. Hollow dots are single seeds, and the bar is what guessing"
@@ -50,6 +50,6 @@ def of_score(found: Comparison, number: int) -> Table:
         p = None if math.isnan(each.p) else "< 0.001" if each.p < 0.001 else f"{each.p:.3f}"
         bold = Markup("<b>{}</b>").format(difference) if each.p < LEVEL else difference
         rows.append((each.row, with_half(each.mean, each.half, unit), Cell(strip), bold, p))
-    title, of = found.heads[number]
-    axis = Cell(drawn.axis(1 if less_is_better(unit) else 100), (of,))
-    return Table(lines(rows, "mean", axis, "difference", "p"), "cell", f"{title}, {of}", "scores inline strips")
+    axis = Cell(drawn.axis(1 if less_is_better(unit) else 100), (unit_text(unit),))
+    caption = ", ".join(found.heads[number])
+    return Table(lines(rows, "mean", axis, "difference", "p"), "cell", caption, "scores inline strips")

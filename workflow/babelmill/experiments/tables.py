@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -56,23 +56,18 @@ def comparison(asked: dict[str, Any], models: list[ModelResults], table: Frame) 
     """Return the comparison of an experiment's cells from the table of their scores that stand beside a baseline."""
     labels = labels_of(asked["cells"])
     reference = next((cell["label"] for cell in asked["cells"] if cell["reference"]), "")
-    cells = [[cell["name"], cell["base"], cell["label"], cell["seed"]] for cell in asked["cells"]]
-    rows = table.drop(columns="seed").merge(frame_of(cells, ["model", "base", "cell", "seed"]), on="model")
+    rows = with_cells(asked, table)
     # On suites, each cell by the methods of all headlines.
     headlines = set(zip(*(rows[rows["headline"]][key] for key in ("suite", "method")), strict=True))
     rows = rows[[each in headlines for each in zip(rows["suite"], rows["method"], strict=True)]]
     rows = rows[(rows["phenomenon"] == ALL) & (rows["paradigm"] == ALL) & rows["million_words"].isna()]
     rows = rows[rows["simple"].notna()].astype({"score": float, "simple": float})
-    groups = list(dict.fromkeys(zip(rows["base"], rows["language"], strict=True)))
-    several = [len({each[i] for each in groups}) > 1 for i in (0, 1)]
+    several = [rows[key].nunique() > 1 for key in ("base", "language")]
 
     def name(each: Any) -> str:
         return ", ".join([*itertools.compress((each.base, each.language), several), labels[each.cell]])
 
-    found = compare(rows, reference)
-    found = found.iloc[
-        sorted(range(len(found)), key=lambda i: groups.index(tuple(found.iloc[i][["base", "language"]])))
-    ]
+    found = compare(pd.concat(alike for _, alike in rows.groupby(["base", "language"], sort=False)), reference)
     columns = dict.fromkeys(zip(found["suite"], found["method"], found["unit"], strict=True))
     columns = sorted(columns, key=lambda column: column[0] != "")  # the validation text first
     found = found.assign(
@@ -81,15 +76,15 @@ def comparison(asked: dict[str, Any], models: list[ModelResults], table: Frame) 
         column=[columns.index((each.suite, each.method, each.unit)) for each in found.itertuples()],
         worse=[not_better(each.mean, each.simple, each.unit) for each in found.itertuples()],
     )
-    members: dict[str, dict[str, None]] = {}
-    for each in rows.itertuples():
-        members.setdefault(name(each), {})[each.model] = None
+    members: dict[str, dict[str, ModelResults]] = {row: {} for row in found["row"]}
     of_name = {model.name: model for model in models}
+    for each in rows.itertuples():
+        members[name(each)][each.model] = of_name[each.model]
     return Comparison(
         name=asked["name"],
         cells=found,
         heads=[title_of(*column, asked, headlines) for column in columns],
-        facts={row: facts_of([of_name[model] for model in members[row]]) for row in found["row"].unique()},
+        facts={row: facts_of([*of_row.values()]) for row, of_row in members.items()},
         reference=labels.get(reference, ""),
         precisions=different_precisions(models),
     )
@@ -97,17 +92,11 @@ def comparison(asked: dict[str, Any], models: list[ModelResults], table: Frame) 
 
 def facts_of(models: list[ModelResults]) -> dict[str, str]:
     """Return how many seeds a row has, and how large its models, their trainings and their texts are."""
-    figures = [model.manifest("train")["figures"] for model in models]
-    texts = [[made["figures"] for (stage, _), made in model.manifests.items() if stage == "corpus"] for model in models]
-    documents = [sum(text.get("documents", {}).get("train", 0) for text in of_model) for of_model in texts]
-    found = {key: between(each.get(key, 0) for each in figures) for key in ("parameters", "steps")}
-    return {"seeds": str(len(models)), **found, "documents": between(documents)}
-
-
-def between(values: Iterable[float]) -> str:
-    """Return a number as text, or the smallest and the largest of several; a dash for 0, which is not known."""
-    ends = sorted(values)
-    return " to ".join(dict.fromkeys((amount(each) or "") if each else "–" for each in (ends[0], ends[-1])))
+    figures, made = models[0].manifest("train")["figures"], models[0].manifests.items()
+    texts = [about["figures"].get("documents", {}) for (stage, _), about in made if stage == "corpus"]
+    known = {key: figures.get(key) for key in ("parameters", "steps")}
+    known["documents"] = sum(text.get("train", 0) for text in texts) or None
+    return {"seeds": str(len(models))} | {key: amount(value) or "–" for key, value in known.items()}
 
 
 def with_cells(asked: dict[str, Any], table: Frame) -> Frame:
@@ -173,7 +162,7 @@ def grid(
 
     texts = {(each.row, each.column): text(each) for each in found.cells.itertuples()}
     heads = [("cell", ""), *((fact, "") for fact in next(iter(found.facts.values()), {})), *found.heads]
-    return [tuple(map(safe, head)) for head in heads], [
+    return [(safe(title), safe(below)) for title, below in heads], [
         [*map(safe, (row, *facts.values())), *(texts.get((row, i), "–") for i in range(len(found.heads)))]
         for row, facts in found.facts.items()
     ]

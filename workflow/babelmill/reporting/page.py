@@ -58,6 +58,9 @@ class Section(NamedTuple):
 def page(asked: Asked, models: list[ModelResults]) -> str:
     """Return the report as one HTML file. Scores beside no baseline, and of paradigms, are only in the .csv."""
     scores = table.score_table(models)
+    # A model of another project has no unigram model of its own; that of the other models on the same text will do.
+    unigrams = scores[scores["suite"] == ""].groupby(["language", "method"])["simple"].transform("min")
+    scores["simple"] = scores["simple"].fillna(unigrams)
     scores = labelled(asked, scores[scores["simple"].notna() & (scores["paradigm"] == ALL)])
     now = scores[scores["million_words"].isna()]
     sections = [Section("Models and languages", [overview(asked, now)]), *measured(asked, models, now)]
@@ -252,20 +255,17 @@ def training(models: list[ModelResults]) -> list[tuple[Cell, Markup]]:
 
 def costs(models: list[ModelResults]) -> Table:
     """Return the costs of training. Energy is shown of trainings that were measured as a whole."""
-    found: list[tuple[Any, ...]] = []
-    sums: dict[Path, tuple[float, float, float]] = {}  # models that share their weights count once
+    rows, folders = dict[str, dict[str, float | None]](), list[Path]()
     for model in models:
         if ("train", "") in model.manifests:
             about, hours = model.manifest("train")["figures"], training_hours(model.record)
+            rows[model.name] = row = {key: about.get(key) for key in ("parameters", "steps", "tokens", "epochs")}
             joules = [each.get("energy", math.nan) for each in model.record if each["kind"] == "train"]
-            energy, tokens = sum(joules) / 3.6e6 if joules else math.nan, about.get("tokens") or 0
-            sizes = [about.get(key) for key in ("parameters", "steps", "tokens", "epochs")]
-            speed = tokens / hours / 3600 if hours else None
-            found.append((model.name, *map(amount, [*sizes, hours, speed, energy])))
-            sums[model.folders["train", ""].resolve()] = tokens, hours, energy
-    if len(found) > 1:
-        tokens, hours, energy = map(amount, map(sum, zip(*sums.values(), strict=True)))
-        title = Cell("in all", (f"{len(sums)} trainings",) if len(sums) < len(found) else ())
-        found.append((title, None, None, tokens, None, hours, None, energy))
-    heads = "parameters", "steps", "tokens", "epochs", "hours", "tokens per second", "energy, kWh"
-    return Table(lines(found, *heads))
+            row |= {"hours": hours, "tokens per second": (row["tokens"] or 0) / hours / 3600 if hours else None}
+            row["energy, kWh"] = sum(joules) / 3.6e6 if joules else None
+            folders.append(model.folders["train", ""].resolve())
+    found: Frame = pd.DataFrame.from_dict(rows, orient="index", dtype=float)
+    if len(found) > 1:  # models that share their weights count once
+        sums = found[~pd.Index(folders).duplicated()][["tokens", "hours", "energy, kWh"]].sum(skipna=False)
+        found.loc["in all"] = sums.reindex(found.columns)
+    return Table(found.map(amount))

@@ -8,7 +8,7 @@ logs/                   the log of each attempt, since Snakemake deletes a rule'
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record
 snapshots/              weights after given numbers of words (checkpoint.py)
-training_history.*      lists and a picture of the losses (watching.py)
+training_history.png    a picture of the losses (watching.py)
 
 `metrics.jsonl` is the record, one JSON object per line. During training, it is in the run's folder, so that it stays
 after a failed attempt. At the end it becomes a result of the stage. A resumed run first drops the lines after its
@@ -90,7 +90,7 @@ class RunFolder:
         identity: dict[str, Any],
         run: schema.Run,
         preset: str = "",
-        write_history: Callable[[Path, str, bool], object] = lambda *_: None,
+        draw: Callable[[Path, str], object] = lambda *_: None,
     ):
         """Describe the folder without opening it.
 
@@ -99,11 +99,10 @@ class RunFolder:
             identity: see `identity`.
             run: the run's settings.
             preset: the preset of the model, for the names of logs.
-            write_history: draws training_history.png in a run's folder, given the folder, the model's name, and
-                whether to draw the picture.
+            draw: draws training_history.png in a run's folder, given the folder and the model's name.
         """
         self.path, self.checkpoints, self.snapshots = path, Checkpoints(path, run.keep), Snapshots(path)
-        self._identity, self._run, self._preset, self._write_history = identity, run, preset, write_history
+        self._identity, self._run, self._preset, self._draw = identity, run, preset, draw
         self._copies: Copies | None = None
         self._opened = contextlib.ExitStack()
 
@@ -146,7 +145,7 @@ class RunFolder:
             keep_log(self.path, model, self._preset, done, steps)
         self.validating(None)
         self.record = Record(self.path / "metrics.jsonl", done)
-        self.history = History(partial(self._write_history, self.path, model))
+        self.history = History(partial(self._draw, self.path, model))
         self._opened.callback(self.history.close)
         if self._run.tracking == "wandb":
             if os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):

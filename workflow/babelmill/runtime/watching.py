@@ -231,7 +231,7 @@ def end_service() -> None:
 
 
 class History:
-    """Updates the history files of a run at each validation; only the main process has one.
+    """Draws the picture of a run after validations; only the main process has one.
 
     Drawing the picture takes about a second of one core. For a run that ends before the first picture, only the stage
     `convert` draws it.
@@ -239,24 +239,24 @@ class History:
 
     EVERY = 10.0  # seconds between two pictures
 
-    def __init__(self, write: Callable[[bool], object]):
-        """Prepare to call `write`, which writes the files; its argument says whether to draw the picture, too."""
-        self._write = write
+    def __init__(self, draw: Callable[[], object]):
+        """Prepare to call `draw`."""
+        self._draw = draw
         self._thread = ThreadPoolExecutor(1)
         self._drawn = time.monotonic()
 
     def update(self) -> None:
-        """Update the files in the background."""
-        if draws := time.monotonic() - self._drawn >= self.EVERY:
+        """Draw the picture in the background, unless it was just drawn."""
+        if time.monotonic() - self._drawn >= self.EVERY:
             self._drawn = time.monotonic()
-        self._thread.submit(self._try, draws)
+            self._thread.submit(self._try)
 
     def close(self) -> None:
-        """Wait until the last validation is in the files."""
+        """Wait until the picture is drawn."""
         self._thread.shutdown()
 
-    def _try(self, draws: bool) -> None:
+    def _try(self) -> None:
         try:
-            self._write(draws)
+            self._draw()
         except Exception as error:
-            log.warning("no training history: %s", first_line(error))
+            log.warning("no picture of the training: %s", first_line(error))

@@ -36,6 +36,8 @@ OF_FORM = Form()
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair in JSON
 Column = list[Any] | pa.Array
 Columns = tuple[Sequence[int], list[Column]]  # lines (rows of a .parquet), and the cells of each column asked for
+Bad = dict[int, BadRow | None]  # the places of rows that are skipped, in order, and what is wrong with them
+Part = tuple[Sequence[int], list[Column], Bad]
 Row = tuple[int, Sequence[Any]]  # its line (its number in a .parquet), and the cells that are asked for
 
 
@@ -82,13 +84,19 @@ def columns_of_rows(
     blocks = Blocks(path, compression, form if suffix in (".txt", *DELIMITERS) else None)
     try:
         if suffix == ".parquet":
-            yield from _of_parquet(path, compression, asked, on_bad)
+            parts = _of_parquet(path, compression, asked)
         elif suffix in DELIMITERS:
-            yield from _of_records(_Records(blocks, suffix), asked, on_bad)
-        elif suffix == ".txt":
-            yield from _of_text(blocks, on_bad, len(asked))
+            parts = _of_records(_Records(blocks, suffix), asked)
         else:
-            yield from _of_json(blocks, asked, on_bad)
+            parts = _of_text(blocks, len(asked)) if suffix == ".txt" else _of_json(blocks, asked)
+        for numbers, columns, bad in parts:
+            for problem in filter(None, bad.values()):
+                on_bad(problem)
+            if bad:
+                good = [place for place in range(len(numbers)) if place not in bad]
+                numbers = [numbers[place] for place in good]
+                columns = [[cells[place] for place in good] for cells in map(listed, columns)]
+            yield numbers, columns
     except NoColumn:
         raise
     except BadRow as problem:  # the rest of the file
@@ -111,8 +119,12 @@ def columns_of(path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM) ->
         records = _Records(Blocks(path, compression, form), suffix)
         names, advice = records.heading, records.advice(records.heading)
     else:
-        rows_of = (row for _, rows in _objects(Blocks(path, compression)) for row in rows)
-        names = [*dict.fromkeys(key for row in rows_of for key in _sound(row))]
+        found = dict[str, None]()
+        for _, rows, bad in _objects(Blocks(path, compression)):
+            if problem := next(iter(bad.values()), None):
+                raise problem
+            found |= dict.fromkeys(key for row in rows for key in row)
+        names = [*found]
     if not names:
         raise UserError(f"{escape.line(path)} is empty; a table has the names of its columns, and rows")
     check_names(path, names, asked, advice)
@@ -143,8 +155,8 @@ def no_cell(asked: Asked, value: Any) -> str:
 # .txt
 
 
-def _of_text(blocks: Blocks, on_bad: OnBadRow, width: int) -> Iterator[Columns]:
-    """Yield the documents of a text file that are not empty."""
+def _of_text(blocks: Blocks, width: int) -> Iterator[Part]:
+    """Yield the documents of a text file; the empty ones are skipped."""
     unit = blocks.form.document
     if unit == "file":
         parts = iter([([1], ["".join(text for _, text in blocks).replace("\r\n", "\n")])])
@@ -155,17 +167,13 @@ def _of_text(blocks: Blocks, on_bad: OnBadRow, width: int) -> Iterator[Columns]:
     else:
         parts = ((range(first, first + len(lines)), lines) for first, lines in _lines(blocks))
     for numbers, texts in parts:
+        bad: Bad = {} if all(texts) else {place: None for place, text in enumerate(texts) if not text}
         if not blocks.sound:
             problems = [blocks.undecodable(*each) for each in zip(numbers, texts, strict=True)]
-            for problem in filter(None, problems):
-                on_bad(problem)
-            texts = ["" if problem else text for text, problem in zip(texts, problems, strict=True)]
-        if not all(texts):
-            numbers = [number for number, text in zip(numbers, texts, strict=True) if text]
-            texts = [*filter(None, texts)]
-        if len(max(texts, key=len, default="")) > files.LONGEST:
+            bad |= {place: problem for place, problem in enumerate(problems) if problem}
+        if unit != "line" and len(max(texts, key=len, default="")) > files.LONGEST:
             raise files.too_long(blocks.path)
-        yield numbers, [texts, *([None] * len(texts) for _ in range(1, width))]
+        yield numbers, [texts, *([None] * len(texts) for _ in range(1, width))], bad
 
 
 def _lines(blocks: Blocks) -> Iterator[tuple[int, list[str]]]:
@@ -244,12 +252,12 @@ def _object(line: str) -> dict[str, Any]:
     raise ValueError(f"not a JSON object{array if isinstance(row, list) else ''}")
 
 
-def _objects(blocks: Blocks) -> Iterator[tuple[list[int], list[dict[str, Any] | BadRow]]]:
-    """Yield the objects of a file of JSON lines, or what is wrong with a line. Blank lines are skipped."""
+def _objects(blocks: Blocks) -> Iterator[tuple[list[int], list[dict[str, Any]], Bad]]:
+    """Yield the objects of a file of JSON lines, {} for a bad line. Blank lines are skipped."""
     for first, text in blocks:
-        numbers, found = list[int](), list[dict[str, Any] | BadRow]()
+        numbers, rows, bad = list[int](), list[dict[str, Any]](), Bad()
         for number, line in enumerate(text.split("\n"), first):
-            row: dict[str, Any] | BadRow
+            problem = None
             try:
                 row, end = SCAN(line, 0)  # half the time of `json.loads`
                 if type(row) is not dict or (end < len(line) and not line[end:].isspace()):
@@ -260,56 +268,38 @@ def _objects(blocks: Blocks) -> Iterator[tuple[list[int], list[dict[str, Any] | 
                 try:
                     row = _object(line)
                 except ValueError as error:
-                    row = BadRow(blocks.path, f"line {number}", str(error))
+                    row, problem = {}, BadRow(blocks.path, f"line {number}", str(error))
             if not blocks.sound:
-                row = blocks.undecodable(number, line) or row
+                problem = blocks.undecodable(number, line) or problem
+            if problem:
+                bad[len(rows)] = problem
             numbers.append(number)
-            found.append(row)
-        yield numbers, found
+            rows.append(row)
+        yield numbers, rows, bad
 
 
-def _sound(row: dict[str, Any] | BadRow) -> dict[str, Any]:
-    """Return an object; raise what is wrong with its line."""
-    if isinstance(row, BadRow):
-        raise row
-    return row
-
-
-def _of_json(blocks: Blocks, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Columns]:
+def _of_json(blocks: Blocks, asked: Sequence[Asked]) -> Iterator[Part]:
     """Yield what keys hold. A key that the first object lacks is wrong, not the line."""
-    first = True
-    for numbers, rows in _objects(blocks):
-        columns = None if BadRow in {*map(type, rows)} else _values(rows, asked)
-        if columns is None:  # one after another
-            good = list[tuple[int, dict[str, Any]]]()
-            for number, row in zip(numbers, rows, strict=True):
-                if isinstance(row, BadRow):
-                    on_bad(row)
+    first, needed = True, [each for each in asked if not each.optional]
+    for numbers, rows, bad in _objects(blocks):
+        columns: list[Column] = [[row.get(each.column) for row in rows] for each in asked]
+        checked = [
+            cells for cells, each in zip(columns, asked, strict=True) if each in needed or each.holds != "anything"
+        ]
+        if any(not {*map(type, cells)} <= {str} for cells in checked):  # all is text otherwise
+            for place, row in enumerate(rows):
+                if place in bad:
                     continue
-                missing = next((each.column for each in asked if not each.optional and each.column not in row), None)
-                if missing is not None and first:
+                missing = [escape.line(repr(each.column), 100) for each in needed if each.column not in row]
+                if missing and first:
                     check_names(blocks.path, [*row], asked)
-                why = f"no key {escape.line(repr(missing), 100)}" if missing is not None else ""
-                why = next(filter(None, (no_cell(each, row.get(each.column)) for each in asked)), why)
-                if why:
-                    on_bad(BadRow(blocks.path, f"line {number}", why))
+                whys = [no_cell(each, row.get(each.column)) for each in asked] + [f"no key {name}" for name in missing]
+                if why := next(filter(None, whys), ""):
+                    bad[place] = BadRow(blocks.path, f"line {numbers[place]}", why)
                 else:
-                    good.append((number, row))
                     first = False
-            numbers = [number for number, _ in good]
-            columns = [[row.get(each.column) for _, row in good] for each in asked]
-        first = first and not numbers
-        yield numbers, columns
-
-
-def _values(rows: list[Any], asked: Sequence[Asked]) -> list[Column] | None:
-    """Return what keys of objects hold; None unless each that must hold something holds text in all of them."""
-    columns = list[Column]()
-    for each in asked:
-        columns.append([row.get(each.column) for row in rows])
-        if not (each.optional and each.holds == "anything") and not {*map(type, columns[-1])} <= {str}:
-            return None
-    return columns
+        first = first and len(bad) == len(rows)
+        yield numbers, columns, dict(sorted(bad.items()))
 
 
 # .csv and .tsv
@@ -383,34 +373,30 @@ class _Records:
         return f"; if quotation marks enclose its fields, set {form.setting('quoting', 'csv')}" if marks else ""
 
 
-def _of_records(records: _Records, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Columns]:
+def _of_records(records: _Records, asked: Sequence[Asked]) -> Iterator[Part]:
     if not records.heading:
         return
     blocks, heading, enclosed = records.blocks, records.heading, 0
     check_names(blocks.path, heading, asked, records.advice(heading))
     places = [heading.index(each.column) if each.column in heading else None for each in asked]
-    numbers, rows, block = list[int](), list[list[str]](), blocks.first
+    numbers, rows, bad, block = list[int](), list[list[str]](), Bad(), blocks.first
 
-    def columns() -> Columns:
-        return numbers, [[None] * len(rows) if at is None else [row[at] for row in rows] for at in places]
+    def part() -> Part:
+        return numbers, [[None] * len(rows) if at is None else [row[at] for row in rows] for at in places], bad
 
     for number, fields, why in records:
         if blocks.first != block:
-            yield columns()
-            numbers, rows, block = [], [], blocks.first
+            yield part()
+            numbers, rows, bad, block = [], [], {}, blocks.first
         problem = BadRow(blocks.path, f"line {number}", why) if why else None
-        if not blocks.sound and not why:
-            problem = blocks.undecodable(number, "".join(fields[at] for at in places if at is not None))
-        if problem:
-            on_bad(problem)
-            continue
-        if not records.quoted:
-            enclosed += any(
-                len(cell := fields[at]) > 1 and cell[0] == cell[-1] == '"' for at in places if at is not None
-            )
+        there = [] if why else [fields[at] for at in places if at is not None]
+        if problem or (not blocks.sound and (problem := blocks.undecodable(number, "".join(there)))):
+            bad[len(rows)] = problem
+        elif not records.quoted:
+            enclosed += any(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in there)
         numbers.append(number)
-        rows.append(fields)
-    yield columns()
+        rows.append(heading if problem else fields)
+    yield part()
     if records.damage:
         raise records.damage
     if enclosed:
@@ -432,7 +418,7 @@ def _parquet_file(path: Path, compression: str | None, stream: IO[bytes]) -> pq.
     return pq.ParquetFile(source, pre_buffer=False, buffer_size=BATCH, page_checksum_verification=True)
 
 
-def _of_parquet(path: Path, compression: str | None, asked: Sequence[Asked], on_bad: OnBadRow) -> Iterator[Columns]:
+def _of_parquet(path: Path, compression: str | None, asked: Sequence[Asked]) -> Iterator[Part]:
     """Yield what columns hold. UTF-8 is checked here: Parquet readers do not."""
     first = 1
     with opened(path, compression) as stream, _parquet_file(path, compression, stream) as file:
@@ -445,17 +431,13 @@ def _of_parquet(path: Path, compression: str | None, asked: Sequence[Asked], on_
             for batch in file.iter_batches(count, [group], columns=names, use_threads=False):
                 columns = [_cells(path, batch, each) for each in asked]
                 numbers = range(first, first := first + batch.num_rows)
-                bad = dict[int, re.Match[str]]()
-                for column in columns:
-                    for row, cell in enumerate(column) if isinstance(column, list) else ():
+                bad = Bad()
+                for cells in columns:
+                    for place, cell in enumerate(cells) if isinstance(cells, list) else ():
                         if isinstance(cell, str) and (found := UNDECODED.search(cell)):
-                            bad.setdefault(row, found)
-                for row in sorted(bad):
-                    on_bad(BadRow(path, f"row {numbers[row]}", files.not_in("utf-8", bad[row]), "undecodable"))
-                if bad:
-                    numbers = [number for row, number in enumerate(numbers) if row not in bad]
-                    columns = [[cell for row, cell in enumerate(listed(each)) if row not in bad] for each in columns]
-                yield numbers, columns
+                            why = files.not_in("utf-8", found)
+                            bad.setdefault(place, BadRow(path, f"row {numbers[place]}", why, "undecodable"))
+                yield numbers, columns, dict(sorted(bad.items()))
 
 
 def _plain(array: pa.Array) -> pa.Array:

@@ -57,7 +57,7 @@ def read_sentences(path: Path, columns: dict[str, str], task: str) -> pa.Table:
     labels = Counter(cells[label - 1] for cells in wide if not cells[0].startswith("#"))
     if wide and all(cells[word - 1].isdecimal() for cells in wide):
         raise UserError(f"{where}: column {word} has numbers only; set tasks.{task}.word to the column of the words")
-    if wide and wide[0][word - 1].lower() in HEADING and labels[wide[0][label - 1]] == 1 < len(wide):
+    if wide and not of_ud and wide[0][word - 1].lower() in HEADING and labels[wide[0][label - 1]] == 1 < len(wide):
         raise UserError(f"{where}: its first line with columns is a heading, {escape.some(wide[0])}; remove it")
     found: list[dict[str, list[str]]] = []
     sentence: list[tuple[str, str]] = []

@@ -5,7 +5,7 @@ import inspect
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -69,80 +69,63 @@ def load_encoder(auto: Any, folder: Path, **settings: Any) -> Any:
     return encoder
 
 
-class ChallengeHead(nn.Sequential):
-    """The classifier of the BabyLM challenge: LayerNorm, Linear, GELU, LayerNorm, Dropout, Linear; [B, H] -> [B, C].
+class OwnHead(nn.Module):
+    """The model's own class for sequence or token classification; a folder that it saves loads with transformers.
 
-    Both layer norms have no weights (babylm-eval, finetune/classifier_model.py).
+    The first or the last piece of each word (`pooling` of the protocol) says its class.
     """
 
-    def __init__(self, hidden: int, classes: int, dropout: float):
-        super().__init__(
-            nn.LayerNorm(hidden, EPS, elementwise_affine=False),
-            nn.Linear(hidden, hidden),
-            nn.GELU(),
-            nn.LayerNorm(hidden, EPS, elementwise_affine=False),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, classes),
-        )
-
-
-class PooledClassifier(nn.Module):
-    """A model without its head, and the challenge's head on the state of the first or the last position.
-
-    `position`, "first" or "last": which one of the padded row the head reads. So "last" needs padding on the left.
-    """
-
-    reads_types = False  # the challenge's script does not give them
-
-    def __init__(self, folder: Path, classes: int, position: Literal["first", "last"], dropout: float):
+    def __init__(self, folder: Path, how: Tuning, classes: int, pad: int, tagging: bool):
         super().__init__()
-        self.encoder = load_encoder(AutoModel, folder)
-        self._place = 0 if position == "first" else -1
-        self.head = ChallengeHead(self.encoder.config.hidden_size, classes, dropout)
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Return logits [B, classes] of rows, [B, T]."""
-        output = self.encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
-        return self.head(output.last_hidden_state[:, self._place])
-
-
-class OwnClassifier(nn.Module):
-    """The model's own class for sequence classification; a folder that it saves loads with transformers."""
-
-    def __init__(self, folder: Path, classes: int, pad: int):
-        super().__init__()
-        self.encoder = load_encoder(AutoModelForSequenceClassification, folder, num_labels=classes)
+        auto = AutoModelForTokenClassification if tagging else AutoModelForSequenceClassification
+        self.encoder = load_encoder(auto, folder, num_labels=classes)
         self.encoder.config.pad_token_id = pad  # models such as GPT-2 look for the last token before the padding
         types = getattr(self.encoder.config, "type_vocab_size", None) or 0
-        self.reads_types = types > 1 and "token_type_ids" in inspect.signature(self.encoder.forward).parameters
+        reads = inspect.signature(self.encoder.forward).parameters
+        self.reads_types = types > 1 and "token_type_ids" in reads and not tagging
+        self._places = ends_of_words if how.pooling == "last" else starts_of_words
 
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Return logits [B, classes] of rows, [B, T]; `token_type_ids`: see `encoding.Row`."""
-        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        return self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).logits
+    def forward(self, words: torch.Tensor | None = None, **tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits [targets, classes] of rows as `encoding.pad` gives them, row by row."""
+        logits = self.encoder(**tokens).logits
+        return logits if words is None else logits[self._places(words)]
 
 
-class OwnTagger(nn.Module):
-    """The model's own class for token classification; a folder that it saves loads with transformers.
+class ChallengeHead(nn.Module):
+    """A model without its head, and one of the heads of the BabyLM challenge (babylm-eval).
 
-    The first or the last piece of each word (`position`) says its class. `words`, [B, T], says to which word of its row
-    each piece belongs: 0, 1, ... in order; -1 for pieces of no word, such as `<s>` and padding.
+    For texts (finetune/classifier_model.py), two layers on the state of the first or the last position of the padded
+    row (`pooling`; so "last" needs padding on the left). For words
+    (multilingual/finetune/finetune_token_classification.py), one layer on the mean of the states of their pieces.
     """
 
-    reads_types = False
+    reads_types = False  # the challenge's scripts do not give them
 
-    def __init__(self, folder: Path, classes: int, pad: int, position: Literal["first", "last"]):
+    def __init__(self, folder: Path, how: Tuning, classes: int, tagging: bool):
         super().__init__()
-        self.encoder = load_encoder(AutoModelForTokenClassification, folder, num_labels=classes)
-        self.encoder.config.pad_token_id = pad
-        self._last = position == "last"
+        self.encoder = load_encoder(AutoModel, folder)
+        size = self.encoder.config.hidden_size
+        layers = [nn.LayerNorm(size, EPS, elementwise_affine=False), nn.Linear(size, size), nn.GELU()]
+        layers.append(nn.LayerNorm(size, EPS, elementwise_affine=False))
+        self.head = nn.Sequential(*([] if tagging else layers), nn.Dropout(how.dropout), nn.Linear(size, classes))
+        self._place = 0 if how.pooling == "first" else -1
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the words in rows, [words of all rows, classes], row by row."""
-        logits = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
-        return logits[ends_of_words(words) if self._last else starts_of_words(words)]
+    def forward(self, words: torch.Tensor | None = None, **tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits [targets, classes] of rows as `encoding.pad` gives them, row by row."""
+        states = self.encoder(**tokens, return_dict=True).last_hidden_state
+        return self.head(states[:, self._place] if words is None else means_of_words(states, words))
+
+
+def means_of_words(states: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the states of the pieces of each word, [words of all rows, H], row by row.
+
+    `words`, [B, T], says to which word of its row each piece belongs: 0, 1, ... in order; -1 for pieces of no word,
+    such as `<s>` and padding.
+    """
+    numbers = torch.arange(int(words.max()) + 1, device=words.device)
+    pieces = (words[:, None] == numbers[:, None]).to(states.dtype)  # [B, words, T]
+    count = pieces.sum(2)
+    return (torch.bmm(pieces, states) / count.clamp(min=1)[..., None])[count > 0]
 
 
 def starts_of_words(words: torch.Tensor) -> torch.Tensor:
@@ -157,48 +140,22 @@ def ends_of_words(words: torch.Tensor) -> torch.Tensor:
     return starts_of_words(backwards).flip(1)
 
 
-class PooledTagger(nn.Module):
-    """A model without its head, and the head of the multilingual track of the BabyLM challenge.
-
-    The head is dropout and a linear layer on the mean of the states of a word's pieces (babylm-eval,
-    multilingual/finetune/finetune_token_classification.py).
-    """
-
-    reads_types = False
-
-    def __init__(self, folder: Path, classes: int, dropout: float):
-        super().__init__()
-        self.encoder = load_encoder(AutoModel, folder)
-        self.dropout, self.head = nn.Dropout(dropout), nn.Linear(self.encoder.config.hidden_size, classes)
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the words in rows, as `OwnTagger` does."""
-        states = self.encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True).last_hidden_state
-        numbers = torch.arange(int(words.max()) + 1, device=words.device)
-        pieces = (words[:, None] == numbers[:, None]).to(states.dtype)  # [B, words, T]
-        count = pieces.sum(2)
-        means = torch.bmm(pieces, states) / count.clamp(min=1)[..., None]
-        return self.head(self.dropout(means))[count > 0]
-
-
-def model_of(folder: Path, how: Tuning, classes: int, pad: int, tagging: bool) -> Any:
+def model_of(folder: Path, how: Tuning, classes: int, pad: int, tagging: bool) -> OwnHead | ChallengeHead:
     """Return the model of a folder with a new head, for texts or for the words of sentences.
 
     Its config is told that `pad` is padding, unless the protocol has the challenge's head.
     """
-    if how.head == "challenge" and tagging:
-        return PooledTagger(folder, classes, how.dropout)
     if how.head == "challenge":
-        return PooledClassifier(folder, classes, how.pooling, how.dropout)
-    return OwnTagger(folder, classes, pad, how.pooling) if tagging else OwnClassifier(folder, classes, pad)
+        return ChallengeHead(folder, how, classes, tagging)
+    return OwnHead(folder, how, classes, pad, tagging)
 
 
-def save(model: Any, tokenizer: Any, folder: Path, classes: list[str]) -> None:
+def save(model: OwnHead | ChallengeHead, tokenizer: Any, folder: Path, classes: list[str]) -> None:
     """Write a tuned model as a folder; that of the model's own class loads with transformers."""
     model.encoder.config.id2label = dict(enumerate(classes))
     model.encoder.config.label2id = {name: number for number, name in enumerate(classes)}
     model.encoder.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if isinstance(model, PooledClassifier | PooledTagger):
+    if isinstance(model, ChallengeHead):
         tensors = {name: tensor.contiguous() for name, tensor in model.head.state_dict().items()}
         save_file(tensors, folder / "head.safetensors")

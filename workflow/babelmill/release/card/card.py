@@ -120,7 +120,7 @@ class ModelCard:
         if self.metrics_file is None:
             return ["README.md"]
         copy_file(self.metrics_file, folder / RECORD)
-        training_history.update(folder, self.name)
+        training_history.draw(folder, self.name)
         return ["README.md", RECORD, *([PICTURE] if (folder / PICTURE).is_file() else [])]
 
     def text(self) -> str:

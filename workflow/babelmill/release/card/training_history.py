@@ -83,14 +83,14 @@ def plot_losses(axes: Any, kind: str, mine: Frame, shared: Frame) -> None:
     axes.legend()
 
 
-def update(folder: Path, name: str, drawn: bool = True) -> None:
-    """Draw the picture of the run whose record is in a folder, beside it, if it is to be `drawn`."""
+def draw(folder: Path, name: str) -> None:
+    """Draw the picture of the run whose record is in a folder, beside it; none if the record has no losses."""
     from matplotlib.figure import Figure
 
     record = read_record(folder / RECORD)
     found = losses(record)
     kinds = list(found["kind"].unique())
-    if not drawn or not kinds:
+    if not kinds:
         return
     figure = Figure(figsize=(5.5 * len(kinds), 4), layout="constrained")
     for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
