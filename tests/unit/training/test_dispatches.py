@@ -101,5 +101,5 @@ def test_operations_of_a_step(make):
     learned = [counted(lambda t=t: t._learn(step.rows[:5], step.length, step.weights)) for t in (trainer, deeper)]
     found["a layer, forwards and backwards"] = learned[1] - learned[0]
     limits = {"micro-batch": 160, "LAMB": 29, "LAMB of another layer": 0, "average": 1, "clipping": 16}
-    limits["a layer, forwards and backwards"] = 150
+    limits["a layer, forwards and backwards"] = 170
     assert {name: number for name, number in found.items() if number > limits[name]} == {}

@@ -10,15 +10,15 @@ and the interval is that of the ratio estimate over the differences of documents
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-from scipy.stats import binomtest
-from scipy.stats import t as student
 
 from babelmill.core.files import UserError
 from babelmill.evaluation.metrics import entry, pooled
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Z = 1.959963984540054  # the normal distribution's quantile for 95 % intervals
 DRAWS = 10_000  # resamples of a bootstrap
@@ -48,6 +48,13 @@ class McNemar(NamedTuple):
     p: float  # the probability of such a difference, or a larger one, if both were equally good
 
 
+def student(freedom: float) -> float:
+    """Return the quantile of Student's t for 95 % intervals."""
+    from scipy.stats import t  # see `mcnemar`
+
+    return float(t.ppf(0.975, freedom))
+
+
 def wilson(share: float, count: int) -> list[float]:
     """Return the 95 % interval of a share of `count` items (Wilson, 1927). The share may count halves."""
     middle = share + Z * Z / (2 * count)
@@ -60,11 +67,13 @@ def over_seeds(scores: Sequence[float]) -> tuple[float, float | None]:
     mean, count = statistics.fmean(scores), len(scores)
     if count < 2:
         return mean, None
-    return mean, float(student.ppf(0.975, count - 1)) * statistics.stdev(scores) / count**0.5
+    return mean, student(count - 1) * statistics.stdev(scores) / count**0.5
 
 
 def mcnemar(first: np.ndarray, second: np.ndarray) -> McNemar:
     """Test whether two models are equally good on the same items, from the points of each, [items]: 1, 0 or 1/2."""
+    from scipy.stats import binomtest  # takes half a second, and most programs need it late or never
+
     whole = np.isin(first, (0, 1)) & np.isin(second, (0, 1))
     better, worse = int((whole & (first > second)).sum()), int((whole & (first < second)).sum())
     p = float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
@@ -156,7 +165,7 @@ def of_points(
     return difference(scores, parts.sum(0), 1)
 
 
-def over_documents(tables: tuple[pa.Table, pa.Table], columns: tuple[str, str]) -> Difference:
+def over_documents(tables: "tuple[pa.Table, pa.Table]", columns: tuple[str, str]) -> Difference:
     """Return the difference between two models on the same documents; raise a UserError if they are not the same.
 
     `tables`: the documents of each model (`validation_text.of_documents`). `columns`: that of each model's nats.
@@ -172,5 +181,5 @@ def over_documents(tables: tuple[pa.Table, pa.Table], columns: tuple[str, str]) 
     error = found["standard_error"]
     if error is None or freedom < 1:
         return Difference(found["value"], None, None)
-    half = float(student.ppf(0.975, freedom)) * error
+    half = student(freedom) * error
     return Difference(found["value"], found["value"] - half, found["value"] + half)
