@@ -9,13 +9,15 @@ import torch
 from transformers import AutoTokenizer, BertForPreTraining, GPT2LMHeadModel
 
 from babelmill.cli import main
-from babelmill.commands.score import lines_of, owners, words_of
+from babelmill.commands.score import lines_of, owners, refuse_others, words_of
+from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.runtime.run_lock import locked
 from babelmill.suites.items import COLUMNS
 from helpers.hub.hub_data import SENTENCES
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_module
+from helpers.stages import any_settings
 
 pytestmark = pytest.mark.slow
 
@@ -125,6 +127,14 @@ def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):
 def test_a_file_that_is_not_there_is_one_line():
     with pytest.raises(UserError, match=r"nix.txt: no such file"):
         list(lines_of("nix.txt"))
+
+
+def test_the_scores_of_another_folder_are_not_written_over():
+    out = Path("scores/eng/mine")
+    manifest.write(out, any_settings("score"), [], figures={"model": {"folder": "converted/eng"}})
+    refuse_others(out, {"folder": "converted/eng"})
+    with pytest.raises(UserError, match="holds the scores of converted/eng"):
+        refuse_others(out, {"folder": "elsewhere/eng"})
 
 
 def test_what_cannot_be_scored_is_refused(capsys):

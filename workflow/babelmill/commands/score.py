@@ -28,6 +28,7 @@ from babelmill.commands.by_hand import languages_asked, made_by_hand
 from babelmill.config import loading
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.evaluation.suite_scores import METHODS
 from babelmill.graph import Graph
@@ -86,6 +87,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--masked-pairs", type=int, metavar="N", help="with method masked, score only N of these pairs")
     add("--out", type=Path, metavar="FOLDER", help="write the scores here (default: scores/{MODEL}/{suite})")
     loading.add_arguments(parser)
+
+
+def refuse_others(out: Path, origin: dict[str, Any]) -> None:
+    """Raise a UserError if a folder holds the scores of a model from another folder or repository."""
+    there = manifest.read(out)["figures"].get("model", {}) if (out / manifest.NAME).is_file() else origin
+    if any(there.get(key) != origin.get(key) for key in ("folder", "repository")):
+        whose = there.get("folder") or there.get("repository") or "another model"
+        raise UserError(f"{out}: holds the scores of {whose}; name another folder with --out, or delete this folder")
 
 
 # The words of a text.
@@ -186,6 +195,7 @@ def run(args: argparse.Namespace) -> None:
 
     compute_quietly(args.threads)
     out = args.out or Path("scores", name, args.suite)
+    refuse_others(out, origin)
     suites = [made_by_hand(graph, "suite", suite.run, code, args.suite) for code in settings.covered]
     model = ScoringModel(folder, origin)
     score(model, suites, settings, out / "partial", out, suites, {"model": origin})
