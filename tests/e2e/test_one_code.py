@@ -53,8 +53,9 @@ def test_a_model_of_one_code_a_text_is_a_plain_classifier(one_code, capsys):
         assert [code for code, _ in found.codes] == [wanted] and len(found.likeliest) == 3
         assert dict(found.likeliest) == pytest.approx({code: scores[code] for code, _ in found.likeliest})
     card = (folder / "README.md").read_text()
-    assert "exactly one of 7 classes" in card and "gives each text exactly one" in card and "the decoder" not in card
-    assert "* `?` means that a text has no code." in card
+    text = " ".join(card.split())
+    assert "exactly one of 7 classes" in text and "gives each text exactly one" in text and "the decoder" not in text
+    assert "* `?` means that a text has no code." in text
     for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
         exec(block.replace('"test"', repr(str(folder))), {})
     assert "codes: [('" in capsys.readouterr().out

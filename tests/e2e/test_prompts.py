@@ -78,7 +78,7 @@ def test_scores_are_of_responses_given_their_prompts(made):
         nats = reference(model, texts, LENGTH)
         assert score["value"] == pytest.approx(sum(nats) / math.log(2) / size, rel=1e-5)
         assert (score["tokens"], score["bytes"]) == (count, size)
-    card = (made.path / "converted/eng/README.md").read_text()
+    card = " ".join((made.path / "converted/eng/README.md").read_text().split())
     assert f"only the response of the {documents['with_prompt']} with a prompt" in card
     assert "give it a prompt that ends like those of the training data." in card
 
@@ -111,4 +111,4 @@ def test_a_model_of_prompts_is_fine_tuned(made):
     write_rows(made.path, "test.tsv", 40, 2)
     config = f"tasks={json.dumps({'mine': OWN})}"
     done = made.python("-m", "babelmill", "tune", "eng", "--task", "mine", "--seed", "1", "--config", config)
-    assert done.returncode == 0 and "accuracy 100.0" in done.stderr, done.stderr
+    assert done.returncode == 0 and "accuracy: eng 100.0" in done.stderr, done.stderr

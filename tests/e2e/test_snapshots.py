@@ -45,9 +45,8 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     assert f"eng: no snapshot chck_5M: it reads about {about} million words." in workspace.babelmill("plan", "eng")
 
     converted = workspace.path / "converted/eng"
-    assert (
-        f"words of training they have read: {', '.join(f'`{name}`' for name in NAMES)}."
-        in (converted / "README.md").read_text()
+    assert f"words of training they have read: {', '.join(f'`{name}`' for name in NAMES)}." in " ".join(
+        (converted / "README.md").read_text().split()
     )
     scores = read_json(workspace.path / "results/of/eng/score/english_basics/scores.json")
     assert [each["name"] for each in scores["snapshots"]] == NAMES

@@ -70,7 +70,7 @@ def test_the_card_names_what_ran(workspace):
     here = precision_of("auto", fast_in_bf16(torch.device("cuda" if torch.cuda.is_available() else "cpu")))
     trained = manifest.read(workspace.path / "results/of/eng/train")
     assert (trained["settings"]["train"]["precision"], trained["figures"]["precision"]) == ("auto", here)
-    assert f"| `train.precision` | {here} |" in (folder / "README.md").read_text()
+    assert f"  precision: {here}\n" in (folder / "README.md").read_text()
     assert manifest.read(folder)["figures"]["precision"] == here
     compared = workspace.python("-m", "babelmill", "compare", "converted/eng", "deu").stdout
     assert ("\nnote: eng ran in bf16, deu in fp32\n" in compared) == (here == "bf16")

@@ -159,7 +159,7 @@ def test_cards_say_nothing_of_gpt_bert(made):
         for word in ("trust_remote_code", "GPT-BERT", "gpt-bert", "attention_mode", "logits_alignment", "custom_code"):
             assert word not in card.content
         assert kind in card.data.tags and f"A `{kind}` language model of English" in card.text
-        assert all(f"| `model.config.{key}` | {value} |" in card.text for key, value in sizes.items())
+        assert all(f"    {key}: {value}\n" in card.text for key, value in sizes.items())
         assert card.data.pipeline_tag == ("text-generation" if objective == "causal" else "fill-mask")
         assert (
             f"{manifest.read(made.path / f'results/of/{kind}/train')['figures']['parameters']:,} parameters"
