@@ -115,7 +115,7 @@ def test_the_files_of_a_run_that_goes_on_are_not_replaced_by_earlier_ones(machin
 
 
 def test_the_end_does_not_wait_for_ever_for_a_silent_store(machine, object_store, monkeypatch, caplog):  # noqa: F811
-    monkeypatch.setitem(copies.TIMES, "read_timeout", 1)
+    monkeypatch.setattr(copies, "PATIENCE", 3.0)
     checkpoints = machine("a", 20)
     mine = Copies("s3://bucket/silent", checkpoints.folder, checkpoints)
     object_store.answers.clear()

@@ -10,9 +10,10 @@ Nothing keeps two machines from training the same run. They compute the same num
 
 import logging
 import os
+import queue
 import re
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ OTHERS = re.compile(r"(metrics\.jsonl|(attempt|identity)\.json|logs/[\w.-]+\.log
 SNAPSHOT = re.compile(r"snapshots/chck_.+\.json")
 # A store that does not answer is tried again later, so one request need not wait for minutes.
 TIMES = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 1}}
+PATIENCE = 60.0  # seconds for which the end of a training waits for a place that takes nothing
 PART, MOST_PARTS = 5 << 20, 10_000  # bytes that are sent in one request, and the number of parts of a file: S3's limits
 
 
@@ -52,6 +54,7 @@ class Copies:
     def __init__(self, url: str, folder: Path, checkpoints: "Checkpoints"):
         """Prepare to copy the files of a run's folder, whose checkpoints are `checkpoints`; nothing is sent yet."""
         check_package(url)
+        from fsspec.callbacks import Callback
         from fsspec.core import url_to_fs
 
         self._url, self._folder, self._checkpoints = f"{url}/{folder.name}", folder, checkpoints
@@ -64,7 +67,11 @@ class Copies:
         self._files, self._top = url_to_fs(url, skip_instance_cache=True, **options)
         self._files.retries = 1  # of s3fs, which repeats what botocore has already repeated
         self._root = f"{self._top}/{folder.name}"
-        self._worker = ThreadPoolExecutor(1)
+        self._due: queue.SimpleQueue[bool] = queue.SimpleQueue()  # whether to copy, or to end
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+        self._moved = time.monotonic()  # when the place last took a part of a file
+        self._parts = Callback(hooks={"moved": self._move})
         self._copied: dict[str, tuple[int, int]] = {}  # {name: what tells this version of a file from others}
         self._error = ""  # of the last try
         self.seconds = 0.0
@@ -104,14 +111,18 @@ class Copies:
 
     def update(self) -> None:
         """Copy what is new, in the background."""
-        self._worker.submit(self._try)
+        self._due.put(True)
 
     def close(self) -> None:
-        """Copy what is missing, and wait for it."""
+        """Copy what is missing, and wait as long as the place takes something."""
+        self._move()
         self.update()
-        self._worker.shutdown()
-        if self._error:
-            only_here = self._url, self._folder, self._error
+        self._due.put(False)
+        # A folder does not tell of parts, and one that does not answer stops this process anyway.
+        while self._thread.is_alive() and (self._in_folder or time.monotonic() < self._moved + PATIENCE):
+            self._thread.join(0.1)
+        if self._error or self._thread.is_alive():
+            only_here = self._url, self._folder, self._error or "it does not answer"
             log.warning("%s lacks the newest checkpoint, which is only in %s (%s)", *only_here)
 
     def _fetch(self, name: str) -> None:
@@ -127,6 +138,13 @@ class Copies:
         for name in (seal.replace(".json", ".safetensors"), seal):
             if name in names:
                 self._fetch(name)
+
+    def _move(self, *_: object, **__: object) -> None:
+        self._moved = time.monotonic()
+
+    def _work(self) -> None:
+        while self._due.get():
+            self._try()
 
     def _try(self) -> None:
         began, before = time.monotonic(), self._error
@@ -166,8 +184,10 @@ class Copies:
             self._files.put_file(str(path), f"{there}.half")
             self._files.mv(f"{there}.half", there)
         else:
-            self._files.put_file(str(path), there, chunksize=max(PART, path.stat().st_size // MOST_PARTS + 1))
+            chunk = max(PART, path.stat().st_size // MOST_PARTS + 1)
+            self._files.put_file(str(path), there, callback=self._parts, chunksize=chunk)
         self._copied[name] = now
+        self._move()
 
 
 def steps_of(names: set[str]) -> set[int]:
