@@ -17,7 +17,7 @@ corpus | corpus/cleaning.py | a document of exactly min_characters is dropped
 - pc.greater_equal(length.filter(not_empty), corpus.min_characters)
 + pc.greater(length.filter(not_empty), corpus.min_characters)
 
-corpus | corpus/__main__.py | 99 % of the validation share
+corpus | corpus/choosing.py | 99 % of the validation share
 - np.uint64(int(share * 2**64))
 + np.uint64(int(0.99 * share * 2**64))
 
@@ -41,11 +41,11 @@ batches | training/plan/objectives.py | spans of up to four tokens
 - longest_span: int = 3
 + longest_span: int = 4
 
-batches | training/batches/masking.py | 79 % of the chosen spans become <mask>
+batches | training/batches.py | 79 % of the chosen spans become <mask>
 - int((1 - hiding.random - hiding.keep) * 2**32)
 + int((0.99 - hiding.random - hiding.keep) * 2**32)
 
-batches | training/batches/token_batches.py | </s> may be masked
+batches | training/batches.py | </s> may be masked
 - hideable = learnable & (tokens != words.eos)
 + hideable = learnable
 
@@ -93,7 +93,7 @@ averaging | training/optimization/optim.py | a longer warm-up of the average
 - (1 + step) / (60 + step)
 + (1 + step) / (61 + step)
 
-averaging | training/optimization/optim.py | another epsilon of clipping
+averaging | training/optimization/gradients.py | another epsilon of clipping
 - (norm + 1e-6)
 + (norm + 1e-5)
 
