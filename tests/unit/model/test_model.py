@@ -177,6 +177,7 @@ def test_layer_mixing_is_its_formula(mixed):
     def mix(hidden, *changes):
         x, add = mixing.start(hidden)
         xs = [x, *(x := add(x, change) for change in changes)]
+        assert all(x.untyped_storage().nbytes() == x.nbytes for x in xs), "none keeps the other sums in memory"
         return torch.stack(xs)
 
     rows, xs = [inputs[0]], [inputs[0]]

@@ -20,10 +20,11 @@ WAIT = {"_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked
 
 
 class Dispatches(TorchDispatchMode):
-    """Counts operations that are no views; those that the host would wait for, by name."""
+    """Counts operations that are no views, except those that give `ignored`; what the host would wait for, by name."""
 
-    def __init__(self):
+    def __init__(self, ignored: torch.dtype | None = None):
         super().__init__()
+        self.ignored = ignored
         self.count, self.waits = 0, Counter()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -31,8 +32,9 @@ class Dispatches(TorchDispatchMode):
         masks = [i for i in args[1] if i is not None and i.dtype == torch.bool] if name == "index" else []
         if name in WAIT or masks:
             self.waits[name] += 1
-        self.count += not function.is_view
-        return function(*args, **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
+        self.count += not function.is_view and (self.ignored is None or getattr(result, "dtype", None) != self.ignored)
+        return result
 
 
 @pytest.fixture
@@ -83,8 +85,8 @@ def test_operations_of_a_step(make):
     trainer, deeper = make(2), make(3)
     step = trainer.plan.step(STEP)
 
-    def counted(function) -> int:
-        with Dispatches() as seen:
+    def counted(function, ignored: torch.dtype | None = None) -> int:
+        with Dispatches(ignored) as seen:
             function()
         return seen.count
 
@@ -98,8 +100,11 @@ def test_operations_of_a_step(make):
     found |= {"LAMB": updates[0], "LAMB of another layer": updates[1] - updates[0]}
     found["average"] = counted(lambda: trainer.average.update(3))
     found["clipping"] = counted(lambda: trainer._gradients.clip(1.0))
-    learned = [counted(lambda t=t: t._learn(step.rows[:5], step.length, step.weights)) for t in (trainer, deeper)]
+    # The hashes of dropout are int32, and a part of a compiled kernel on a GPU.
+    learned = [
+        counted(lambda t=t: t._learn(step.rows[:5], step.length, step.weights), torch.int32) for t in (trainer, deeper)
+    ]
     found["a layer, forwards and backwards"] = learned[1] - learned[0]
     limits = {"micro-batch": 160, "LAMB": 29, "LAMB of another layer": 0, "average": 1, "clipping": 16}
-    limits["a layer, forwards and backwards"] = 170
+    limits["a layer, forwards and backwards"] = 145
     assert {name: number for name, number in found.items() if number > limits[name]} == {}

@@ -42,7 +42,7 @@ class _WeightedSums:
             sums = torch.outer(weights, flat) if self.sums is None else torch.addr(self.sums, weights, flat)
             self.rows.append(flat)
             this, self.sums = sums.split([1, end - t - 1])
-        return this.reshape(row.shape)
+        return this.reshape(row.shape).clone()  # a part of `sums` would keep all of them in memory
 
     def _begin_block(self) -> None:
         """Begin a new block: compute the part of its sums that comes from the rows of all earlier blocks."""
