@@ -81,24 +81,26 @@ def test_the_best_is_marked_only_if_it_is_sure(column, cells, reference, best):
     assert [cell for (_, cell), sure in found["best"].items() if sure] == best
 
 
-def test_bold_is_false_in_at_most_one_experiment_of_twenty():
-    """Cells that differ only by chance, beside a reference, in two scores: by bits and by shares."""
-    generator, false = np.random.default_rng(1), 0
-    for _ in range(150):
-        drawn = generator.normal(size=(2, 4, 3))
+@pytest.mark.slow
+def test_bold_marks_are_false_in_less_than_five_percent():
+    """2,000 experiments without any effect: 4 cells, 2 scores, 3 seeds, and seeds that matter for all cells alike."""
+    generator, false = np.random.default_rng(0), 0
+    for _ in range(2000):
+        drawn = generator.normal(size=(2, 1, 3)) + generator.normal(size=(2, 4, 3))
         columns = [
             (c, dict(zip("abcd", values.tolist(), strict=True))) for c, values in zip((BITS, SHARE), drawn, strict=True)
         ]
         false += compared(*columns, reference="a")["best"].any()
-    assert false / 150 < 0.09  # 5 %, and two standard errors of 150 draws
+    assert 0 < false / 2000 < 0.05
 
 
-@pytest.mark.parametrize(("seeds", "items", "tests"), [(2, 100, 10), (3, 20, 5)])
-def test_scores_of_few_items_raise_no_more_false_alarms(seeds, items, tests):
+@pytest.mark.slow
+@pytest.mark.parametrize(("seeds", "items", "tests", "draws"), [(2, 100, 20, 200), (3, 100, 20, 200), (3, 20, 5, 400)])
+def test_scores_of_few_items_raise_no_more_false_alarms(seeds, items, tests, draws):
     """They are on a grid, so differences are often equal, or nearly."""
     generator, false = np.random.default_rng(1), 0
-    for _ in range(60):
+    for _ in range(draws):
         drawn = generator.binomial(items, 0.6, (tests, 2, seeds)) / items
         columns = [((f"suite{i}", "causal", "share"), {"lamb": drawn[i, 0], "b": drawn[i, 1]}) for i in range(tests)]
         false += (compared(*columns)["p"] < 0.05).any()
-    assert false / 60 < 0.11
+    assert false / draws < 0.05

@@ -45,14 +45,16 @@ def compare(scores: Frame, reference: str) -> Frame:
     """
     found = []
     for of, alike in scores.groupby(ALIKE, sort=False):
-        theirs = alike[alike["cell"] == reference].set_index("seed")["score"]
-        for cell, rows in alike.groupby("cell", sort=False):
-            ours = rows.set_index("seed")["score"]
-            (mean, half), what = over_seeds([*ours]), dict(zip(ALIKE, of, strict=True))
-            each = Compared(**what, cell=cell, seeds=(*ours,), mean=mean, half=half, simple=rows["simple"].mean())
-            pairs = (ours - theirs).dropna()
-            if cell != reference and len(pairs):
-                (mean, half), size = over_seeds([*pairs]), max(ours.abs().max(), theirs.abs().max())
+        cells = {cell: rows.set_index("seed") for cell, rows in alike.groupby("cell", sort=False)}
+        by_seed = {cell: rows["score"].to_dict() for cell, rows in cells.items()}
+        theirs = by_seed.get(reference, {})
+        for cell, ours in by_seed.items():
+            (mean, half), what = over_seeds([*ours.values()]), dict(zip(ALIKE, of, strict=True))
+            simple = cells[cell]["simple"].mean()
+            each = Compared(**what, cell=cell, seeds=(*ours.values(),), mean=mean, half=half, simple=simple)
+            pairs = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+            if cell != reference and pairs:
+                (mean, half), size = over_seeds(pairs), max(map(abs, [*ours.values(), *theirs.values()]))
                 test: Any = stats.ttest_1samp(pairs, 0) if half and half > ROUNDING * size else None
                 p = float(test.pvalue) if test else None if half is None else 1.0
                 each = each._replace(difference=mean, spread=half, p=p)
