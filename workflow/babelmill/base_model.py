@@ -143,7 +143,7 @@ def run(job: Job[BaseModelStage]) -> None:
 
     def load(name: str) -> torch.Tensor:
         tensor = heads[name] if name in heads else model.weights.load(name)
-        if tensor.is_floating_point() and not tensor.isfinite().all():
+        if not all_numbers(tensor):
             raise UserError(f"{where}: {name} holds values that are not numbers (NaN or infinite); use other weights")
         return tensor
 
@@ -165,6 +165,16 @@ def run(job: Job[BaseModelStage]) -> None:
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
     if not local:
         revisions.record(MODEL.repo_type, **files.figures)
+
+
+def all_numbers(tensor: torch.Tensor) -> bool:
+    """Return whether all values of a tensor are finite. (A part at a time: the library needs memory for a copy.)"""
+    if not tensor.is_floating_point():
+        return True
+    parts = tensor.reshape(-1).split(1 << 20)
+    if tensor.element_size() == 1:  # the library cannot tell of numbers of 8 bits
+        parts = (part.float() for part in parts)
+    return all(bool(part.isfinite().all()) for part in parts)
 
 
 def keep_unchanged(job: Job[BaseModelStage], files: Files) -> None:

@@ -265,7 +265,7 @@ def test_llada_is_read_a_tensor_at_a_time(name):
     finally:
         done.set()
         watcher.join()
-    assert max(seen) < 130 * 2**20, "a tensor, and what tells whether it is finite"
+    assert max(seen) < 70 * 2**20
     with safe_open("out/model.safetensors", "pt") as file:
         assert file.get_tensor("model.layers.1.mlp.down_proj.weight")[-1, -1] == 3
 

@@ -6,7 +6,6 @@ elements. So probabilities are multiples of 2^-16: 0.1 becomes 0.100006. The num
 computed in int32 with wrap-around: this takes half the memory and gives the same integers on every device.
 
 All rows share the table of relative positions, so it loses the same elements in all rows of a step.
-"
 
 Beside dropout, kernels of attention need to know which part of a row they compute, tile by tile. A tile is `TILE`
 neighbouring positions. In causal rows no query sees a later key, and no query sees another document. So many tiles of
