@@ -113,3 +113,19 @@ def test_a_frozen_output_layer_gets_no_gradient():
         assert (matrix.grad is not None) == (bias.grad is not None) == learns
         gradients.append(features.grad)
     assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "modernbert"])
+def test_activations_are_made_again_for_adapters(kind, begun, tmp_path):
+    """With dropout, on weights that are frozen from the first layer on: the same gradient, to the last bit."""
+    found = []
+    for train in ({}, {"activation_checkpointing": True}):
+        made, _ = begun(kind, **train)
+        change(made)
+        made.model.train()
+        torch.manual_seed(1)
+        loss, _ = made.forward(batch_of(kind, tmp_path)[2], 2)
+        loss.backward()
+        made.gradients.reduce()
+        found.append(torch.cat([parameter.grad.flatten() for parameter in made.trained().values()]))
+    assert found[0].norm() > 0 and torch.equal(*found)

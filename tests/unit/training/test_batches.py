@@ -169,3 +169,25 @@ def test_a_tokenizer_without_mask_is_refused(tmp_path):
     write_json(path, {"added_tokens": [{"content": "<s>", "id": 0, "special": True}]})
     with pytest.raises(UserError, match=r"tokenizer.json: <s>, </s>, <pad> and <mask> must be special tokens"):
         Vocabulary.read(path, 100)
+
+
+@pytest.mark.parametrize("length", [5, 16, 64])
+@pytest.mark.parametrize("kind", [0, 1])
+def test_targets_are_counted_from_where_documents_and_responses_start(shards, kind, length):
+    """Whichever rows are asked for: the same as by looking at every token."""
+    shard, layout = shards[kind], layouts_of(shards)[kind]
+    rows = np.random.default_rng(1).permutation(layout.rows(length))[: -(-layout.rows(length) * 3 // 4)]
+    learnt, tokens = (np.zeros((layout.rows(length), length), np.int64) for _ in range(2))
+    learnt.reshape(-1)[: len(shard.tokens)] = in_responses(shard)
+    tokens.reshape(-1)[: len(shard.tokens)] = shard.tokens
+    hideable, every = layout.targets(rows, length)
+    assert every.tolist() == learnt.sum(1)[rows].tolist()
+    assert hideable.tolist() == (learnt & (tokens != VOCABULARY.eos)).sum(1)[rows].tolist()
+    assert kind or (every == 0).any(), "a row without any target"
+
+
+def test_masks_differ_between_rows_and_numbers(shard):
+    tokens, _ = stream([shard])
+    rows = Rows(*(np.array(v) for v in ([0, 0], [3, 3], [96, 96], [128, 128], [0, 0], [8, 8], [100, 101])))
+    first, second = tokens.micro_batch(rows, 32, WEIGHTS).input_ids
+    assert not torch.equal(first, second)

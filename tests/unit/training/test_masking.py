@@ -118,3 +118,11 @@ def test_every_position_is_masked_equally_often(masked):
     _, maskable, count, _, chosen, _ = masked
     share = chosen.sum(0) / maskable.sum(0)
     assert share.std() < 0.03 and share.mean() == pytest.approx((count / maskable.sum(1)).mean().item(), abs=0.01)
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_a_permutation_has_every_number_once(size):
+    orders = [randomness.permutation(size, randomness.key(42, number)) for number in range(2)]
+    assert all((np.sort(order) == np.arange(size)).all() for order in orders)
+    if size > 10:
+        assert (orders[0] != orders[1]).mean() > 0.5 and (orders[0] != np.arange(size)).mean() > 0.5

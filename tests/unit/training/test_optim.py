@@ -265,3 +265,26 @@ def test_without_a_decay_there_is_no_second_copy():
     moving.update(3)
     with moving.in_place():
         assert moving.tensors is None
+
+
+def test_the_state_of_lamb_has_the_shapes_of_the_parameters():
+    """And the numbers of the parameters, with those that decay first, so that older checkpoints can be resumed."""
+    model = Small()
+    optimizer = make_optimizer(dict(model.named_parameters()), training_data.section("train", optimizer="lamb"))
+    model.gradients()
+    optimizer.update(0.01, ONE)
+    found = {name: tuple(value.shape) for name, value in optimizer.tensors().items()}
+    shapes = {"step": [(), (), ()], "exp_avg": [(7, 4), (6, 4), (6,)], "exp_avg_sq": [(7, 4), (6, 4), (6,)]}
+    assert found == {
+        f"optimizer.0.{i}.{key}": shape for key, values in shapes.items() for i, shape in enumerate(values)
+    }
+    assert optimizer.parameter("optimizer.0.2.exp_avg") == "linear.bias"
+    assert [group["weight_decay"] for group in optimizer.state_dict()["param_groups"]] == [0.1, 0.0]
+
+
+def test_muon_computes_in_the_precision_of_training():
+    """So the weights differ by the rounding of the updates alone."""
+    exact, rounded = (train_layers(precision=precision).matrices() for precision in ("fp32", "bf16"))
+    start = Layers().matrices()
+    for name, weight in exact.items():
+        assert 1e-4 < (rounded[name] - weight).norm() / (weight - start[name]).norm() < 0.03, name

@@ -142,3 +142,25 @@ def test_validation_stays_as_it_is(shards):
     assert [plan.rows_of(step) for plan in [made[0].plan] for step in range(40)] == [
         made[1].plan.rows_of(step) for step in range(40)
     ]
+
+
+def test_an_epoch_holds_each_document_exactly_once(shards):
+    for shard in shards:
+        layout = Packed(shard.offsets)
+        for length in (5, 16, 400):
+            row = np.arange(layout.rows(length))
+            pieces = layout.shuffled(3).pieces(*layout.bounds(row, length))
+            read = [place for part in pieces for begin, end in part for place in range(begin, end)]
+            assert sorted(read) == list(range(len(shard.tokens)))
+            cuts = sum(np.isin(part[:, 0], shard.offsets, invert=True).sum() for part in pieces)
+            assert cuts < len(row), "a document is cut only where a row ends"
+
+
+def test_neighbours_are_torn_apart():
+    """Unlike rows of the fixed stream, in which a document has the same neighbours in all epochs."""
+    layout = Packed(np.arange(1001) * 8)
+    every = np.arange(layout.rows(8))
+    orders = [np.concatenate(layout.shuffled(key).pieces(*layout.bounds(every, 8)))[:, 0] // 8 for key in range(20)]
+    assert all(sorted(order) == list(range(1000)) for order in orders)
+    assert all((np.abs(np.diff(order)) == 1).sum() < 12 for order in orders), "2 are expected"
+    assert np.mean(orders, 0).std() == pytest.approx(1000 / (12 * 20) ** 0.5, rel=0.15)

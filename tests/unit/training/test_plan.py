@@ -221,3 +221,17 @@ def test_settings_with_a_number_of_steps_are_refused_if_and_only_if_the_plan_wou
                 ValueError, match=r"the smallest batch of a phase has as many rows as hybrid_ratio has parts"
             ):
                 schema.Train.model_validate(values)
+
+
+def test_numbers_of_masked_targets():
+    plan = Plan(settings(max_steps=300, mask_rate_start=0.3, mask_rate_end=0.15), 1.0, counts(100_000))
+    steps = [plan.step(step) for step in range(300)]
+    assert steps[0].mask_rate == 0.3 and steps[150].mask_rate == pytest.approx(0.225)
+    expected = masked = 0
+    for step in steps:
+        in_masked_rows = step.rows.kind == 0
+        maskable = plan.layouts[0].targets(step.rows.row[in_masked_rows], step.length)[0]
+        taken = step.rows.targets[in_masked_rows]
+        assert (np.abs(taken - maskable * step.mask_rate) < 1).all() and (taken >= 1).all()
+        expected, masked = expected + (maskable * step.mask_rate).sum(), masked + taken.sum()
+    assert masked == pytest.approx(expected, rel=0.01)

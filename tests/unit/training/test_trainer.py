@@ -14,6 +14,7 @@ from babelmill.runtime import cost
 from babelmill.train import announce
 from babelmill.training.kernels import dropout
 from babelmill.training.optimization import gradients
+from babelmill.training.optimization.gradients import Sharding
 from babelmill.training.plan import rows as dealing
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker
@@ -249,3 +250,23 @@ def test_bf16_on_a_processor_without_it_is_said_once(make, tmp_path, monkeypatch
     caplog.set_level("INFO")
     announce(make(precision=precision), tmp_path, 0, 0, 0.25, here)
     assert caplog.messages[1:] == [said] * bool(said)
+
+
+@pytest.mark.parametrize("tokens", [32, 96, 320])
+def test_micro_batches_add_up(make, tokens):
+    wanted, got = gradient(make(micro_batch_tokens=64)), gradient(make(micro_batch_tokens=tokens))
+    assert (got - wanted).norm() / wanted.norm() < 1e-6
+
+
+def test_dropout_is_the_same_at_each_repetition_and_another_at_the_next_step(make):
+    first, second = make(dropout=0.1), make(dropout=0.1)
+    second.run_step(3)  # draws random numbers before; the learning rate is not 0, so restore the weights
+    second.model.load_state_dict(first.model.state_dict())
+    assert torch.equal(gradient(first), gradient(second))
+
+
+def test_where_whole_micro_batches_are_dealt_their_size_is_not_changed(make, small_device):
+    trainer = make(micro_batch_tokens=320)
+    trainer.network.sharding = Sharding({"some weight": torch.Size([9])}, ALONE)
+    with pytest.raises(UserError, match=r"train.micro_batch_tokens = 320 does not fit into memory; lower it; .* GiB.$"):
+        trainer.run_step(STEP)
