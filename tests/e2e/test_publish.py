@@ -13,6 +13,7 @@ from conftest import Workspace
 from helpers.damage import flip_a_bit
 from helpers.hub.hub_server import Fault
 from helpers.hub.hub_uploads import ATTRIBUTES
+from helpers.programs.prepared import run_limited
 
 pytestmark = pytest.mark.slow
 
@@ -308,3 +309,25 @@ def test_a_folder_is_published_by_hand(hub, work):
     )
     refused = work.python(*command[:3], "results/of/eng/corpus", *command[4:]).stderr
     assert "has the results of the stage corpus, not a converted model; publish converted/{model}" in refused
+
+
+def test_a_full_disk_loses_only_the_receipt(hub, work):
+    """The repository has its commit; the next run finds it and writes the receipt."""
+    work.snakemake(RECEIPT, "--dry-run")  # writes the settings
+    work.python("-m", "babelmill.publish", "--help")  # compiles it: the limited process would leave a cut .pyc
+    done = run_limited("babelmill.publish", SETTINGS, size=800, cwd=work.path)
+    assert done.returncode == 1 and "cannot be written: File too large" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr and not list((work.path / "published").iterdir())
+    assert work.publish()["commit"] and len(hub.repositories[NAME].history) == 1
+
+
+def test_files_that_the_repository_ignores_are_missed(hub, work):
+    hub.commit(NAME, {".gitattributes": ATTRIBUTES, ".gitignore": b"*.png\n"})
+    assert "training_history.png did not arrive; does a .gitignore there name it?" in work.publish(check=False)
+
+
+def test_a_token_that_may_only_read(hub, work):
+    hub.readers.add(TOKEN)
+    line = work.publish(check=False)
+    assert "may not write to the repository ada/babybabellm-gptbert-eng" in line and "make one that may, at " in line
+    assert hub.count("repos/create") == 1 and NAME not in hub.repositories

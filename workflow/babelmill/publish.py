@@ -26,7 +26,7 @@ from huggingface_hub.utils import httpx
 from babelmill import __version__
 from babelmill.config.snapshots import FOLDER
 from babelmill.core import manifest, stage_entry
-from babelmill.core.escape import line
+from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_object, sha256
 from babelmill.core.stage_entry import Job
 from babelmill.hub.client import cause, explained, may_pass, one_line, patiently
@@ -128,6 +128,9 @@ def push(
         if parent in (None, info.sha) or error.response.status_code != 412:
             raise
         raise UserError(f"{name} was at {parent}, but is at {info.sha} now: run the same command again") from error
+    arrived = {file.rfilename for file in api.model_info(name, revision=commit).siblings or []}
+    if lost := sorted(files.keys() - arrived):
+        raise UserError(f"{name}: {some(lost)} did not arrive; does a .gitignore there name it?")
     log.info("%s, branch %s: commit %s", name, branch, commit)
     return commit
 

@@ -310,3 +310,9 @@ def fetched(**environment) -> dict:
     done = hub_stage(**environment)
     assert done.returncode == 0, done.stderr
     return manifest.verify("out")["figures"]
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float64])
+def test_numbers_are_recognised_in_every_type(kind):
+    all_numbers = base_model.all_numbers
+    assert all_numbers(torch.ones(3).to(kind)) and not all_numbers(torch.tensor([1, float("nan")]).to(kind))

@@ -126,3 +126,10 @@ def test_the_gradient_of_capped_scores():
     close(total, wanted.detach())
     close(gradient, torch.autograd.grad(wanted, scores)[0])
     close(statistics[:, 0], F.cross_entropy(logits, targets, reduction="none").detach())
+
+
+def test_state_dict_has_exactly_the_published_names(golden):
+    shape, numbers = golden
+    assert {f"weight.{name}" for name in NorBERT4(shape).state_dict()} == {
+        n for n in numbers if n.startswith("weight.")
+    }
