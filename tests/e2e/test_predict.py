@@ -147,9 +147,30 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     whole, found = (read(tmp_path / name) for name in ("whole.csv", "out.csv"))
     differ = [row for row, before in zip(found, whole, strict=True) if row != before]
     assert {(row["occ1"], row["lang"]) for row in differ} == {(found[1]["occ1"], found[1]["lang"])}
-    assert {row["likeliest_probability_1"] for row in differ} == {"0.125"} and "continuing after 4,096 texts" in output
+    assert {row["likeliest_probability_1"] for row in differ} == {"0.125"} and "continuing after 4,096 of " in output
     asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, output)]
     assert asked[0] and asked[1] and asked[0][0] == asked[1][0]
+
+
+def test_a_damaged_part_is_predicted_again(labeller, tmp_path):
+    table(tmp_path / "in.csv", 30)
+    rows, columns = Table(tmp_path / "in.csv"), prediction.TextColumns("occ1")
+
+    def run() -> list[list[str]]:
+        made = prediction.Prediction(rows, columns, Predictor(labeller, torch.device("cpu")), Wanted(method="linear"))
+        made.run(tmp_path)
+        return list(made.rows())
+
+    whole, path = run(), part_of(tmp_path, 0)
+    content = path.read_bytes()
+    for damaged in (
+        content[:-9],
+        b"",
+        content.replace(b"chances", b"changes"),
+        content[:1000] + bytes([content[1000] ^ 1]) + content[1001:],
+    ):
+        path.write_bytes(damaged)
+        assert run() == whole
 
 
 def test_what_was_kept_for_another_table_is_not_taken_up(labeller, tmp_path):

@@ -1,15 +1,15 @@
 """Predict all rows of a table: each different text once, in parts that are kept, so that a killed run continues.
 
-The parts are not in an output of a rule, since Snakemake deletes the outputs of a job that failed. Memory grows by some
-200 bytes for each different text, and by 4 for each row.
+The parts are not in an output of a rule, since Snakemake deletes the outputs of a job that failed. Memory grows with
+the different texts, by some 400 bytes each, and by 4 bytes for each row.
 """
 
 import contextlib
-import hashlib
 import heapq
 import logging
 import shutil
 import time
+import zipfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -71,6 +71,13 @@ def part_of(folder: Path, number: int) -> Path:
     return folder / f"{number:06}.npz"
 
 
+def kept(path: Path) -> dict[str, np.ndarray] | None:
+    """Return a part that an earlier run has predicted, as `Prediction.values` does; None without an intact one."""
+    with contextlib.suppress(OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile), np.load(path) as file:
+        return {name: file[name] for name in ("cut", "codes", "chances")}
+    return None
+
+
 def keep_only(folder: Path, identity: dict[str, Any]) -> None:
     """Delete the parts in a locked folder unless they are of this model, table and wish (the identity)."""
     identity = identity | {"part": PART}
@@ -105,44 +112,28 @@ class Prediction:
 
     def run(self, folder: Path) -> dict[str, Any]:
         """Predict all texts, with the parts in a locked folder. Return the figures: counts of rows and texts, speed."""
-        numbers: dict[bytes, int] = {}
-        parts: list[dict[str, np.ndarray]] = []
-        new: list[Pair] = []
-        bar, made, seconds = Bar(self._table.rows), 0, 0.0
-
-        def finish_part() -> None:
-            nonlocal made, seconds
-            path, begun = part_of(folder, len(parts)), time.monotonic()
-            if not path.is_file():
-                if parts and not made:
-                    log.info("continuing after %s texts", f"{len(parts) * PART:,}")
-                found = self.values(new)
-                with atomic_write(path, "wb") as file:
-                    np.savez(file, cut=found["cut"], codes=found["codes"], chances=found["chances"])
-                made, seconds = made + len(new), seconds + time.monotonic() - begun
-            bar.show(len(self._of_row), f"{len(self._of_row):,} of {self._table.rows:,} rows")
-            with np.load(path) as kept:
-                parts.append(dict(kept))
-            new.clear()
-
+        texts: dict[Pair, int] = {}
         for row in self._table:
             pair = self._pair(row)
-            if pair is None:
-                self._of_row.append(-1)
-                continue
-            key = hashlib.blake2b(repr(pair).encode(), digest_size=16).digest()
-            self._of_row.append(numbers.setdefault(key, len(numbers)))
-            if self._of_row[-1] == len(parts) * PART + len(new):
-                new.append(pair)
-                if len(new) == PART:
-                    finish_part()
-        if new or not parts:
-            finish_part()
+            self._of_row.append(-1 if pair is None else texts.setdefault(pair, len(texts)))
+        pairs, parts = [*texts], list[dict[str, np.ndarray]]()
+        bar, made, seconds = Bar(len(pairs)), 0, 0.0
+        for start in range(0, max(1, len(pairs)), PART):
+            path, part = part_of(folder, start // PART), pairs[start : start + PART]
+            if (found := kept(path)) is None:
+                if start and not made:
+                    log.info("continuing after %s of %s texts", f"{start:,}", f"{len(pairs):,}")
+                begun, found = time.monotonic(), self.values(part)
+                with atomic_write(path, "wb") as file:
+                    np.savez(file, cut=found["cut"], codes=found["codes"], chances=found["chances"])
+                made, seconds = made + len(part), seconds + time.monotonic() - begun
+            parts.append(found)
+            bar.show(start + len(part), f"{start + len(part):,} of {len(pairs):,} texts")
         self._found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         of_row = np.array(self._of_row)
-        texts = of_row[of_row >= 0]
-        figures = {"rows": len(of_row), "without_text": len(of_row) - len(texts), "texts": len(numbers)}
-        figures |= {"cut": int(self._found["cut"][texts].sum()), "longest": self._predictor.longest}
+        with_text = of_row[of_row >= 0]
+        figures = {"rows": len(of_row), "without_text": len(of_row) - len(with_text), "texts": len(pairs)}
+        figures |= {"cut": int(self._found["cut"][with_text].sum()), "longest": self._predictor.longest}
         return figures | ({"texts_per_second": made / seconds} if made else {})
 
     def _pair(self, row: list[str]) -> Pair | None:
