@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from babelmill.core.files import UserError
 from babelmill.evaluation import likelihood
-from babelmill.evaluation.likelihood import Kept, Model, batches
+from babelmill.evaluation.kept import Kept
+from babelmill.evaluation.likelihood import Model, batches
 from babelmill.evaluation.rows import Row, Text, bound, causal, encode, masked
 from babelmill.model.transformers.configuration_norbert4 import NorBERT4Config
 from babelmill.model.transformers.modeling_norbert4 import NorBERT4ForCausalLM, NorBERT4ForMaskedLM
@@ -154,6 +155,17 @@ def test_scores_are_kept_until_what_they_depend_on_changes(tmp_path):
     assert np.concatenate(Kept(tmp_path / "causal", {"a": 1}).found).tolist() == [[7, 0, 1], [5, 2, 3], [6, 8, 9]]
     assert Kept(tmp_path / "masked", {"a": 1}).found == [] == Kept(tmp_path / "causal", {"a": 2}).found
     assert not [*(tmp_path / "causal").iterdir()], "what nobody asks for is gone"
+
+
+@pytest.mark.parametrize("place", [0, 100, -9])
+def test_no_flipped_bit_becomes_a_score(tmp_path, place):
+    Kept(tmp_path, {}).add([7], np.array([[0.5]]))
+    Kept(tmp_path, {}).add([8], np.array([[1.5]]))
+    first = min(tmp_path.iterdir())
+    content = bytearray(first.read_bytes())
+    content[place if place <= 0 else content.index(np.float64(0.5).tobytes()) + 6] ^= 1
+    first.write_bytes(content)
+    assert [part.tolist() for part in Kept(tmp_path, {}).found] == [[[8, 1.5]]]
 
 
 def test_a_tokenizer_without_a_token_to_begin_with_is_one_line():

@@ -7,16 +7,14 @@ On a CPU, short texts are read fast. What rows of a causal model begin with alik
 prompt would take four times as long, and pairs 1.3 times. Linear layers are packed: without, all takes 1.5 times.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from babelmill.core.escape import line
-from babelmill.core.files import UserError, atomic_write, canonical_json
+from babelmill.core.files import UserError
 from babelmill.core.words import NOT_A_NUMBER
 from babelmill.evaluation.fast_layers import FreePositions, pack_linear_layers
 from babelmill.evaluation.rows import Row
@@ -25,7 +23,6 @@ GROUP = 4  # batches per group; the rows of a group are sorted by length and sco
 POSITIONS = {"cpu": 1024, "cuda": 65536}  # positions per batch; more would not fit into a CPU's caches
 LOGITS = 1 << 31  # bytes that the logits of a batch take at most
 LONG = 128  # tokens of a joined row, unless its trunk is longer than half of it
-LAYOUT = 4  # version of the form of kept scores, and of the order of items
 
 AnyRow = TypeVar("AnyRow")
 
@@ -220,26 +217,3 @@ def batches(rows: Iterable[AnyRow], length: Callable[[AnyRow], int], positions: 
         batch.append(row)
     if batch:
         yield batch
-
-
-class Kept:
-    """The scores that a job has computed, in a folder, so that it goes on where it was killed.
-
-    What they depend on (`made_of`) is in the names of the files, which have the numbers of items, and their scores. If
-    the model, the items or the method change, they begin anew. Only one process at a time may use a folder: hold
-    it by `runtime.run_lock.locked`.
-    """
-
-    def __init__(self, folder: Path, made_of: Any):
-        key = hashlib.sha256(canonical_json([LAYOUT, made_of]).encode()).hexdigest()[:16]
-        self._folder, self._key = folder, key
-        self.found = [np.load(path) for path in sorted(folder.glob(f"{key}-*.npy"))]  # arrays [items, 1 + scores]
-        for other in [*folder.glob("*-*.npy")]:
-            if not other.name.startswith(key):
-                other.unlink()
-
-    def add(self, items: list[int], scores: np.ndarray) -> None:
-        """Keep the scores of items, [items, scores], on the disk."""
-        self.found.append(np.column_stack([items, scores]))
-        with atomic_write(self._folder / f"{self._key}-{len(self.found):06}.npy") as file:
-            np.save(file, self.found[-1])

@@ -9,7 +9,6 @@ import heapq
 import logging
 import shutil
 import time
-import zipfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from babelmill.core.bars import Bar
 from babelmill.core.escape import csv_cell, write_rows
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.core.formats import DELIMITERS
+from babelmill.evaluation.kept import intact_arrays, write_arrays
 from babelmill.labels.predictor import Pair, Predictor, Wanted
 from babelmill.runtime.run_lock import locked
 from babelmill.tables.rows import Asked, Table
@@ -71,13 +71,6 @@ def part_of(folder: Path, number: int) -> Path:
     return folder / f"{number:06}.npz"
 
 
-def kept(path: Path) -> dict[str, np.ndarray] | None:
-    """Return a part that an earlier run has predicted, as `Prediction.values` does; None without an intact one."""
-    with contextlib.suppress(OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile), np.load(path) as file:
-        return {name: file[name] for name in ("cut", "codes", "chances")}
-    return None
-
-
 def keep_only(folder: Path, identity: dict[str, Any]) -> None:
     """Delete the parts in a locked folder unless they are of this model, table and wish (the identity)."""
     identity = identity | {"part": PART}
@@ -120,12 +113,11 @@ class Prediction:
         bar, made, seconds = Bar(len(pairs)), 0, 0.0
         for start in range(0, max(1, len(pairs)), PART):
             path, part = part_of(folder, start // PART), pairs[start : start + PART]
-            if (found := kept(path)) is None:
+            if (found := intact_arrays(path)) is None:
                 if start and not made:
                     log.info("continuing after %s of %s texts", f"{start:,}", f"{len(pairs):,}")
                 begun, found = time.monotonic(), self.values(part)
-                with atomic_write(path, "wb") as file:
-                    np.savez(file, cut=found["cut"], codes=found["codes"], chances=found["chances"])
+                write_arrays(path, found)
                 made, seconds = made + len(part), seconds + time.monotonic() - begun
             parts.append(found)
             bar.show(start + len(part), f"{start + len(part):,} of {len(pairs):,} texts")

@@ -14,7 +14,8 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.evaluation import rows
-from babelmill.evaluation.likelihood import Kept, Model
+from babelmill.evaluation.kept import Kept
+from babelmill.evaluation.likelihood import Model
 from babelmill.evaluation.rows import Row, Text, Word
 from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
 from babelmill.training.kernels.compilation import scoring_device

@@ -1,0 +1,49 @@
+"""Keep what a job has computed, so that it goes on where it was killed. What is damaged is computed again."""
+
+import contextlib
+import hashlib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from babelmill.core.files import atomic_write, canonical_json
+
+LAYOUT = 5  # version of the form of kept scores, and of the order of items
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays with their checksums (.npz), atomically."""
+    with atomic_write(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def intact_arrays(path: Path) -> dict[str, np.ndarray] | None:
+    """Return the arrays of a file; None if there is no file, or it is damaged."""
+    with contextlib.suppress(OSError, EOFError, ValueError, zipfile.BadZipFile), np.load(path) as file:
+        return dict(file)
+    return None
+
+
+class Kept:
+    """The scores that a job has computed, in a folder.
+
+    What they depend on (`made_of`) is in the names of the files, which have the numbers of items, and their scores. If
+    the model, the items or the method change, they begin anew. Only one process at a time may use a folder: hold
+    it by `runtime.run_lock.locked`.
+    """
+
+    def __init__(self, folder: Path, made_of: Any):
+        key = hashlib.sha256(canonical_json([LAYOUT, made_of]).encode()).hexdigest()[:16]
+        self._folder, self._key = folder, key
+        read = map(intact_arrays, sorted(folder.glob(f"{key}-*.npz")))
+        self.found = [arrays["scores"] for arrays in read if arrays]  # arrays [items, 1 + scores]
+        for other in [*folder.glob("*-*.np[yz]")]:
+            if not other.name.startswith(key):
+                other.unlink()
+
+    def add(self, items: list[int], scores: np.ndarray) -> None:
+        """Keep the scores of items, [items, scores], on the disk."""
+        self.found.append(np.column_stack([items, scores]))
+        write_arrays(self._folder / f"{self._key}-{len(self.found):06}.npz", {"scores": self.found[-1]})
