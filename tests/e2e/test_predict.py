@@ -166,7 +166,6 @@ def test_a_damaged_part_is_predicted_again(labeller, tmp_path):
     for damaged in (
         content[:-9],
         b"",
-        content.replace(b"chances", b"changes"),
         content[:1000] + bytes([content[1000] ^ 1]) + content[1001:],
     ):
         path.write_bytes(damaged)

@@ -93,11 +93,15 @@ class ScoringProgress:
 
 def rows_of(metric: str, text: Text, mask: int, evaluation: schema.Evaluation, *seed: int) -> list[Row]:
     """Return the rows in which a model predicts the tokens of a text, as a metric measures it."""
-    if metric == "causal":
-        return rows.causal(text)
-    if metric == "masked":
-        return rows.masked(text, mask, schema.MASKS)
-    return rows.bound(text, mask, evaluation.diffusion_samples, *seed)
+    match metric:
+        case "causal":
+            return rows.causal(text)
+        case "masked":
+            return rows.masked(text, mask, schema.MASKS)
+        case "diffusion":
+            return rows.bound(text, mask, evaluation.diffusion_samples, *seed)
+        case _:
+            raise ValueError(f"{metric}: rows for this metric are missing here")
 
 
 def evaluate_model(

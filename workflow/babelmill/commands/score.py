@@ -166,12 +166,12 @@ def print_words(args: argparse.Namespace) -> None:
     names = args.method or [name for name in OF_WORDS if name in there][:1]
     if len(names) != 1 or names[0] not in OF_WORDS or names[0] not in there:
         raise UserError(f"--words takes one method, causal or masked; {folder} has {', '.join(there)}")
+    from babelmill.evaluation.rows import require_offsets
     from babelmill.suites.scoring_model import ScoringModel  # imports PyTorch
 
     compute_quietly(args.threads)
     model = ScoringModel(folder, origin)
-    if not model.tokenizer.is_fast:
-        raise UserError(f"{folder}: its tokenizer is a slow one, which does not tell which characters a token covers")
+    require_offsets(model.tokenizer)
     print("\t".join(COLUMNS))
     for row in table_of(model, names[0], lines):
         print("\t".join(map(str, row)))

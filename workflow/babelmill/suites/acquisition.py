@@ -24,8 +24,7 @@ import pyarrow as pa
 from scipy.optimize import curve_fit
 from scipy.stats import pearsonr
 
-from babelmill.core.files import UserError
-from babelmill.evaluation.rows import Row, Word
+from babelmill.evaluation.rows import Row, Word, require_offsets
 from babelmill.evaluation.statistics import Z
 from babelmill.suites.items import MONTHS
 
@@ -44,11 +43,7 @@ def predictions(tokenizer: Any, contexts: Sequence[str], words: Sequence[str], m
     `mask`: the id of the mask token; None for a causal model, which does not predict the first token of a row. A
     UserError says that the tokenizer does not know where its tokens are.
     """
-    if not tokenizer.is_fast:
-        raise UserError(
-            f"{tokenizer.name_or_path}: its tokenizer does not know where tokens are in a text (it is none of the fast"
-            " ones), so words in contexts cannot be scored"
-        )
+    require_offsets(tokenizer)
     given = zip(contexts, words, strict=True)
     texts = [(f"{context.strip()} ", word.strip()) for context, word in given]
     read = tokenizer([context + word for context, word in texts], return_offsets_mapping=True)
