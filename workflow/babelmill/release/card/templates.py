@@ -6,7 +6,8 @@ the end of a line also takes the end of this line, unless it ends with `+%}`.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -47,8 +48,17 @@ def in_a_cell(value: Any) -> Any:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+class Templates(FileSystemLoader):
+    """Finds templates. A line that begins with two spaces continues the line before it."""
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
+        """Return a template's text, its path, and what tells whether the text is still current."""
+        text, path, current = super().get_source(environment, template)
+        return re.sub(r"\n  (?! )", " ", text), path, current
+
+
 ENVIRONMENT = Environment(
-    loader=FileSystemLoader(PACKAGE),
+    loader=Templates(PACKAGE),
     trim_blocks=True,
     lstrip_blocks=True,
     finalize=markdown,
