@@ -1,7 +1,7 @@
 """Define the types and bounds of every key of a section, and what settings files say of it.
 
 This is the one source of truth for what a key may be. The values are in `config/defaults.yaml` (with their
-documentation), `config/presets/*.yaml` and the user's files. `resolve.py` merges these layers, and `stage_settings.py`
+documentation), `config/presets/*.yaml` and the user's files. `resolve.py` merges these layers, and `stages.py`
 says which stage reads which section.
 
 A settings file holds all keys of a section, with two exceptions (see `canonical.py`):

@@ -59,7 +59,7 @@ class Validation:
     def measure(
         self, leave: Callable[[], bool] = lambda: False, show: Callable[[float], None] = lambda share: None
     ) -> dict[str, Any] | None:
-        """Return the fields of a validation line of the record (see `record.py`); None if a process had to `leave`.
+        """Return the fields of a validation line of the record (see `run_folder.py`); None if a process had to `leave`.
 
         `show` is called with the share that is done.
         """

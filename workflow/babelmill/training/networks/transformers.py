@@ -107,7 +107,7 @@ class TransformersNetwork(Network):
         self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes)
 
     def _spread(self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes) -> None:
-        """Spread a model, as part of a module that computes its loss, over all processes; see `fsdp.shard`."""
+        """Spread a model, as part of a module that computes its loss, over all processes; see `gradients.shard`."""
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
         self.sharding = Sharding(self._shapes | plain, processes)
