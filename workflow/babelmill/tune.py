@@ -228,8 +228,6 @@ def tune(
 
     For `made_of` see `tune_languages`; for `upstream` and `figures` see `manifest.write`.
     """
-    if len(tasks) != len(settings.covered):
-        raise UserError(f"--tasks: {len(tasks)} folders for the languages {', '.join(settings.covered)}")
     found: dict[str, Tuned] = {}
     seconds, steps, pairs = 0.0, 0, [*zip(settings.covered, tasks, strict=True)]
     with locked(checkpoints, "another process that tunes the same"):
