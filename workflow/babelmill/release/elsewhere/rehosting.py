@@ -55,7 +55,7 @@ def repositories(source: str) -> list[str]:
         raise UserError(f"{source}: owner/prefix is expected, such as lab/babybabellm-gpt_bert-, or ./folder")
     owner = source.split("/")[0]
     if not get_token():
-        log.warning("HF_TOKEN is not set, so private repositories of %s are not found", owner)
+        log.warning("no token (HF_TOKEN or `hf auth login`): private repositories of %s are not found", owner)
     known = sources.models_of(owner)
     found = [name for name in known if name.startswith(source)]
     if not found:
