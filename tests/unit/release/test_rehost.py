@@ -239,7 +239,7 @@ def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
         assert words in refused(capsys, *arguments)
     assert main(["rehost", "lab/old-deu"]) == 1  # it is private
     output = capsys.readouterr().err.splitlines()
-    assert "HF_TOKEN is not set, so private repositories of lab are not found" in output[0]
+    assert "no token (HF_TOKEN or `hf auth login`): private repositories of lab are not found" in output[0]
     assert "lab/old-deu: this owner has no model whose name begins like this" in output[1]
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     names = [f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")]
