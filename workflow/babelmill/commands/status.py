@@ -16,7 +16,6 @@ import multiprocessing
 import shutil
 import signal
 import sys
-import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 
@@ -85,14 +84,17 @@ def watch(args: argparse.Namespace) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    console, fork, stop = Console(file=sys.__stdout__), multiprocessing.get_context("fork"), threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: stop.set())  # an exception would be lost while a process is forked
+    console, fork, stop = Console(file=sys.__stdout__), multiprocessing.get_context("fork"), list[int]()
+    # An exception would be lost while a process is forked, and a lock may be held by what the signal interrupts.
+    signal.signal(signal.SIGINT, lambda number, _: stop.append(number))
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        while not stop.is_set():
+        while not stop:
             with ProcessPoolExecutor(1, fork) as pool:
                 shown = pool.submit(text_now, args, console.width).result()
             live.update(Text(f"{shown}\n{time.strftime('%H:%M:%S')}, Ctrl-C ends the view", no_wrap=True), refresh=True)
-            stop.wait(args.watch)
+            end = time.monotonic() + args.watch
+            while not stop and time.monotonic() < end:
+                time.sleep(0.1)
 
 
 def run(args: argparse.Namespace) -> None:
