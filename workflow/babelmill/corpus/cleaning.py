@@ -59,9 +59,8 @@ class Decontamination:
     suites: list[str]  # the names of the suites
     ends: list[int]  # how many items there are up to the end of each suite
 
-    def found_in(self, text: str) -> tuple[list[str], str]:
-        """Return the suites of the items that a text holds, sorted, and the first words that are in both."""
-        sequences = self.asked.found_in(text)
+    def suites_of(self, sequences: list[int]) -> tuple[list[str], str]:
+        """Return the suites of the items that have one of these sequences, sorted, and the words of the first one."""
         places = {bisect.bisect(self.ends, item) for item in self.asked.items_of(sequences)}
         return sorted(self.suites[i] for i in places), self.asked.words_of(sequences[0]) if sequences else ""
 
@@ -211,8 +210,9 @@ def _repair() -> Callable[[str], str]:
 def _held_items(batch: pa.RecordBatch, asked: Decontamination, tally: Tally) -> list[str]:
     """Return what each document holds of test items: the suites and the words; "" if nothing."""
     notes: list[str] = []
-    for text, size in zip(whole_texts(batch).to_pylist(), sizes_of(batch).tolist(), strict=True):
-        suites, words = asked.found_in(text)
+    found = asked.asked.found_in(whole_texts(batch).to_pylist())
+    for sequences, size in zip(found, sizes_of(batch).tolist(), strict=True):
+        suites, words = asked.suites_of(sequences)
         notes.append(f"{', '.join(suites)}: {words}" if suites else "")
         tally.suites.update(suites)
         tally.with_items += size if suites else 0
