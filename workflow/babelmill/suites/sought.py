@@ -82,7 +82,7 @@ class Sought:
     ids: dict[str, int]  # a number above 0 for each word of a sequence
     # {number of words: (hashes of the sequences, sorted, and the number of each)}
     hashes: dict[int, tuple[np.ndarray, np.ndarray]]
-    beginnings: np.ndarray  # bool [2^20]: whether the hash of some sequence's first `LEAST` words begins with these bits
+    beginnings: np.ndarray  # bool [2^BITS]: whether the hash of a sequence's first `LEAST` words begins with these bits
 
     def found_in(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the sequences that each text holds, sorted."""
