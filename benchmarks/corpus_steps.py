@@ -40,7 +40,7 @@ from babelmill.corpus.reading import Reading, read
 from babelmill.corpus.record_batches import SCHEMA, RowGroups, Split, Spool, batch_of, keys_of
 from babelmill.corpus.tally import Tally
 from babelmill.suites.sought import sought
-from babelmill.tokens.clean_text import CONTROL
+from babelmill.tokens.label_text import CONTROL
 
 TOGETHER = 200  # documents in a batch, about 1 MB
 ITEMS = 67_000  # test sentences, as many as BLiMP has

@@ -38,7 +38,7 @@ from babelmill.corpus.tally import Tally
 from babelmill.suites.items import ITEMS
 from babelmill.suites.items import texts_of as texts_of_items
 from babelmill.suites.sought import Sought, sought, whole_texts
-from babelmill.tokens.clean_text import CONTROL
+from babelmill.tokens.label_text import CONTROL
 
 SUSPICIOUS = {"nul_characters": "\0", "byte_order_marks": "\ufeff"}
 # What ftfy would also change, although nothing is broken there. (Normalisation and control characters have own keys.)
