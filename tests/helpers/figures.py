@@ -304,7 +304,7 @@ def averaging_figures(_: Path) -> dict:
     result: dict[str, Any] = {}
     for limit in (0.1, 2.0, 100.0):
         gradient = torch.arange(1.0, 5.0)
-        norm, finite = clip(gradient, limit)
+        norm, finite = clip([gradient], gradient.norm(), limit)
         result[f"clip to {limit}"] = [norm.item(), finite.item(), *gradient.tolist()]
     model = small_model()
     moving = MovingAverage(dict(model.named_parameters()), 0.05)

@@ -46,7 +46,7 @@ def test_the_gradient_is_that_of_the_weighted_means(make):
     """Of cross-entropy and z-loss, computed on the whole batch at once by PyTorch's functions."""
     trainer = make(dropout=0.0)
     step = trainer.plan.step(STEP)
-    batch = trainer._stream.micro_batch(step.rows, step.length, step.weights)
+    batch = trainer.stream.micro_batch(step.rows, step.length, step.weights)
     logits = trainer.model(batch.input_ids, training_mask(batch.segments, batch.causal)).flatten(0, 1)[batch.positions]
     losses = F.cross_entropy(logits, batch.targets, reduction="none") + 1e-4 * logits.logsumexp(1) ** 2
     causal = batch.causal[batch.positions // step.length]
@@ -129,12 +129,11 @@ def test_it_learns_and_resumes_to_the_bit(make):
     for step in range(24):
         if step == 12:
             kept = {name: tensor.clone() for name, tensor in whole.state.tensors().items()}
-            numbers = whole.state.numbers()
         pending = whole.run_step(step)
         losses.append(float(pending.sums[:, 0].sum() / whole.plan.group_counts(pending.step.rows).sum()))
     assert losses[-1] < losses[0] - 0.3
     again = make(max_steps=24, learning_rate=0.01)
-    again.state.restore(kept, numbers)
+    again.state.restore(kept)
     for step in range(12, 24):
         again.run_step(step)
     for name, tensor in whole.state.tensors().items():
@@ -144,7 +143,7 @@ def test_it_learns_and_resumes_to_the_bit(make):
 def test_matrices_decay_and_nothing_else(make):
     """Muon gets those of the layers."""
     trainer = make()
-    groups = trainer.state.numbers()["optimizers"][0]
+    groups = trainer._optimizer.param_groups
     names = {name: bool(group["weight_decay"]) for group in groups for name in group["param_names"]}
     assert names["encoder.layers.1.attention.qk_proj.weights.1"] and names["embedding.word_embedding.weight"]
     assert not any(decays for name, decays in names.items() if name.endswith(("scale", "lambdas", "bias")))

@@ -39,7 +39,8 @@ def replica(processes: Processes, damage: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("size", "damage"), [(2, ""), (2, f"model.{PARAMETER}"), (3, f"average.{PARAMETER}"), (3, "optimizer.0.5.exp_avg")]
+    ("size", "damage"),
+    [(2, ""), (2, f"model.{PARAMETER}"), (3, f"average.{PARAMETER}"), (3, f"optimizer.exp_avg.{PARAMETER}")],
 )
 def test_replicas(size, damage, tmp_path):
     """With three processes, the one that differs is named; with two, either may be at fault."""

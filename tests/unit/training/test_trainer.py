@@ -43,7 +43,7 @@ def gradient(trainer: Trainer) -> torch.Tensor:
 def means(trainer: Trainer) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean over masked and over causal targets of the global batch, of cross-entropy plus z-loss, written out."""
     step = trainer.plan.step(STEP)
-    batch = trainer._stream.micro_batch(step.rows, step.length, step.weights)
+    batch = trainer.stream.micro_batch(step.rows, step.length, step.weights)
     logits = trainer.model(batch.input_ids, training_mask(batch.segments, batch.causal)).flatten(0, 1)[batch.positions]
     losses = F.cross_entropy(logits, batch.targets, reduction="none") + 1e-4 * logits.logsumexp(1) ** 2
     causal = batch.causal[batch.positions // step.length]
@@ -97,7 +97,7 @@ def test_a_pass_may_have_no_target(make):
     step = trainer.plan.step(STEP)
     trainer.network.begin_step(STEP)
     trainer._gradients.zero()
-    sums = trainer._learn(dealing.without_targets(step.rows[:1]), step.length, step.weights)
+    sums = trainer.run_pass(trainer.stream, dealing.without_targets(step.rows[:1]), step.length, step.weights)
     assert not sums.any() and not trainer._gradients.flat.any()
 
 

@@ -6,6 +6,7 @@ People count in words; the stage `shards` counts them while it reads the text.
 import logging
 import threading
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -100,8 +101,9 @@ class DueSnapshots:
             log.warning("%s", text)
         return due
 
-    def missing(self) -> list[str]:
-        """Return the names of the snapshots that the finished run does not have."""
+    def figures(self) -> dict[str, Any]:
+        """Return the names of the snapshots that the finished run has, and of those that it does not have."""
         kept = self._folder.snapshots.kept()
         reached = [name_of(point) for found in self._steps.values() for point in found]
-        return [*(name for name in reached if name not in kept), *map(name_of, self._too_late)]
+        missing = [*(name for name in reached if name not in kept), *map(name_of, self._too_late)]
+        return ({"snapshots": [*kept]} if kept else {}) | ({"missing_snapshots": missing} if missing else {})

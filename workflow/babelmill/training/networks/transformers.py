@@ -30,7 +30,7 @@ from babelmill.training.networks.transformers_models import (
     positions,
     without_values,
 )
-from babelmill.training.optimization.gradients import ShardedGradients, Sharding, local_rows, parts_of, shard
+from babelmill.training.optimization.gradients import ShardedGradients, Sharding, local_rows, shard
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import hides_alone, objective_of
 from babelmill.training.plan.randomness import INITIALIZATION
@@ -113,7 +113,7 @@ class TransformersNetwork(Network):
         self.sharding = Sharding(self._shapes | plain, processes)
         self.model, self._with_loss = made, with_loss
         shard(with_loss, blocks_of(made), processes, train)
-        self._parts = parts_of(made)
+        self._parts = {n: nn.Parameter(local_rows(p)) for n, p in made.named_parameters() if p.requires_grad}
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
 
     def begin_step(self, number: int) -> None:
