@@ -69,11 +69,6 @@ class Network(ABC):
         return bool(self.sharding.shapes)
 
     @property
-    def drops_by_micro_batch(self) -> bool:
-        """Return whether what dropout drops depends on the micro-batch."""
-        return False
-
-    @property
     def parameters(self) -> int:
         """Return the number of parameters."""
         return sum(parameter.numel() for parameter in self.model.parameters())
