@@ -34,17 +34,14 @@ class Data:
         self.shards = {
             split: [ShardFile.open(folder / f"{split}.safetensors") for folder in folders] for split in SPLITS
         }
-        threading.Thread(target=self._read_through, daemon=True).start()
+        # A step then need not wait for the disk, which would stop all threads.
+        reads = [shard.read_through for shard in self.shards["train"]]
+        threading.Thread(target=lambda: [read() for read in reads], daemon=True).start()
         self.layouts: dict[str, list[Layout]] = {
             split: [Packed(shard.offsets, shard.responses) for shard in self.shards[split]] for split in SPLITS
         }
         self.blocks_weight = 0.0  # only labels have blocks
         self.vocabulary = Vocabulary.read(tokenizer / "tokenizer.json", self.shards["train"][0].vocab_size)
-
-    def _read_through(self) -> None:
-        """Read the shards to train on. A step then need not wait for the disk, which would stop all threads."""
-        for shard in self.shards["train"]:
-            shard.read_through()
 
     def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> Stream:
         """Return the stream of a split."""
