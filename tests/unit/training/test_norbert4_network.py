@@ -1,8 +1,5 @@
-"""Training of a NorBERT4: the loss is the one that was promised, whatever the passes and the number of processes."""
+"""Training of a NorBERT4: the loss is the one that was promised, whatever the passes."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -11,26 +8,20 @@ from babelmill.model import norbert4
 from babelmill.model.attention import visible
 from babelmill.model.gpt_bert import training_mask
 from babelmill.model.norbert4 import attention, attention_weights
-from babelmill.runtime.processes import Processes
-from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.kernels.dropout import Keys
 from babelmill.training.kernels.install import KeyedNorBERT4Attention
-from helpers.training.tiny_trainer import ALONE, make_trainer, train_together
+from helpers.training.tiny_trainer import make_trainer
 from helpers.training.training_data import documents, write_documents
 
 OBJECTIVES = ("hybrid", "masked", "causal", "diffusion")
 STEP = 35
 
 
-def trainer_of(shards: list[ShardFile], processes: Processes = ALONE, **values):
-    return make_trainer(shards, processes, architecture="norbert4", **{"layers": 3, "dropout": 0.1} | values)
-
-
 @pytest.fixture
 def make(tmp_path):
     """A function that makes a trainer on two languages."""
     shards = [write_documents(tmp_path / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
-    return lambda **values: trainer_of(shards, **values)
+    return lambda **values: make_trainer(shards, architecture="norbert4", **{"layers": 3, "dropout": 0.1} | values)
 
 
 def gradient(trainer) -> torch.Tensor:
@@ -148,25 +139,3 @@ def test_matrices_decay_and_nothing_else(make):
     assert names["encoder.layers.1.attention.qk_proj.weights.1"] and names["embedding.word_embedding.weight"]
     assert not any(decays for name, decays in names.items() if name.endswith(("scale", "lambdas", "bias")))
     assert trainer.network.matrices() == {name for name, decays in names.items() if decays and ".layers." in name}
-
-
-def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> list[np.ndarray]:
-    trainer = trainer_of(shards, processes)
-    trainer._learn_share(trainer.plan.step(STEP))
-    trainer._gradients.reduce()
-    return [trainer._gradients.flat.numpy().copy()]
-
-
-def one_of_several(processes: Processes, folder: Path) -> list[np.ndarray]:
-    found = gradients([ShardFile.open(path) for path in sorted(folder.glob("*.safetensors"))], processes)
-    processes.stop()
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("forks")
-def test_the_gradient_does_not_depend_on_the_number_of_processes(tmp_path):
-    shards = [write_documents(tmp_path / f"{i}.safetensors", documents(60, seed=i)) for i in range(2)]
-    (alone,) = gradients(shards)
-    for (found,) in train_together(3, one_of_several, tmp_path):
-        assert np.linalg.norm(found - alone) <= 1e-6 * np.linalg.norm(alone)

@@ -47,12 +47,12 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.schema import MAX_LENGTH
 from babelmill.config.transformers_keys import ROPE, check_layers
 from babelmill.core.escape import line
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_json
 from babelmill.model.code_decoder import longest_text, padded_length
 from babelmill.stages import TrainStage
 from babelmill.tokens import characters
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
-from babelmill.training.networks.source_weights import check_lengths, published_config
+from babelmill.training.networks.source_weights import check_lengths
 
 NAME = "babelmill_documents"  # the name of the attention implementation
 _SEGMENTS: ContextVar[torch.Tensor | None] = ContextVar("segments", default=None)
@@ -313,7 +313,10 @@ def config_to_train(settings: TrainStage, source: Path | None, vocabulary: Vocab
     auto, name = auto_class(settings.train), f"model.source = {settings.model.source}"
     if source is None:
         return make_config(settings.model, auto, vocabulary)
-    config = read_config(published_config(source), auto, name)
+    values = read_json(source / "config.json")
+    if values.get("architecture") == "transformers":  # of one of our trainings; otherwise, it is as it was published
+        values = values["config"]
+    config = read_config(values, auto, name)
     made = on_meta(config, auto)
     check_shape(settings.shape, shape_of(made), name)
     if vocabulary.entries > config.vocab_size:
