@@ -60,7 +60,7 @@ class Window:
     @classmethod
     def restored(cls, state: dict[str, Any]) -> "Window":
         """Return the window with this `state`."""
-        arrays = {"sums": np.array(state["sums"]), "counts": np.array(state["counts"])}
+        arrays: dict[str, Any] = {name: np.array(state[name]) for name in ("sums", "counts")}
         return cls(**state | arrays | {"began": state["began"] + time.monotonic()})
 
 
