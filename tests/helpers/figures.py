@@ -416,7 +416,11 @@ def training_figures(folder: Path) -> dict:
             kinds = {str(p.dtype) for p in (*trainer.model.parameters(), *trainer.average.tensors.values())}
             kinds |= {str(parameter.grad.dtype) for parameter in trainer.model.parameters()}
             kinds |= {str(keep(torch.zeros(1, dtype=torch.int32), 4, 0.1).dtype)}
-            kinds |= {str(tensor.dtype) for n, tensor in trainer.state.tensors().items() if not n.startswith("optimizer.step.")}
+            kinds |= {
+                str(tensor.dtype)
+                for n, tensor in trainer.state.tensors().items()
+                if not n.startswith("optimizer.step.")
+            }
             result["types"] = sorted(kinds)
     return result
 
