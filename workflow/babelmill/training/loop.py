@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,16 +41,16 @@ class Window:
 
     sums: np.ndarray  # [groups, 3], see `loss.STATISTICS`
     counts: np.ndarray  # [groups]
+    began: float  # by the clock `time.monotonic`
     tokens: int = 0
     skipped: int = 0
     flops: float = 0.0
     joules: float | None = 0.0  # of all GPUs; None: not known
-    began: float = field(default_factory=time.monotonic)
 
     @classmethod
     def empty(cls, groups: int) -> "Window":
         """Return a window that begins now."""
-        return cls(np.zeros((groups, len(STATISTICS))), np.zeros(groups, dtype=np.int64))
+        return cls(np.zeros((groups, len(STATISTICS))), np.zeros(groups, dtype=np.int64), time.monotonic())
 
     def state(self) -> dict[str, Any]:
         """Return the sums for a checkpoint, so that a resumed run's next line covers all steps since the last line."""
