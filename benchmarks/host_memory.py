@@ -80,16 +80,15 @@ def measure(folder: Path, layers: int, source: Path | None) -> None:
             load_weights(source / "model.safetensors", network)
 
     def save() -> None:
-        trainer = trainers[0]
-        state = trainer.state.numbers()
-        trainer.state.with_whole(trainer.state.tensors(), lambda shapes, load: checkpoints.save(1, shapes, state, load))
+        state = trainers[0].state
+        state.with_whole(state.tensors(), lambda shapes, load: checkpoints.save(1, shapes, {}, load))
 
     def load() -> None:
-        trainers[0].restore(*checkpoints.load(1, trainers[0].rows))
+        trainers[0].state.restore(checkpoints.load(1, trainers[0].state.rows)[0])
 
     for name, function in (("begin", make), ("save", save), ("load", load)):
         found[name] = measured(function)
-    found["bytes"] = sum(value.nbytes for value in trainers[0].tensors().values()) / 1e6
+    found["bytes"] = sum(value.nbytes for value in trainers[0].state.tensors().values()) / 1e6
     (folder / f"found-{processes.rank}.json").write_text(json.dumps(found))
     processes.stop()
 

@@ -29,8 +29,6 @@ OPTIMIZERS = ("lamb", "adamw", "muon", "one by one")
 class OneByOne(Muon):
     """Updates as `Muon`, with PyTorch's update of the matrices."""
 
-    name = "one by one"
-
     def __init__(self, muon: Muon, rate: float):
         self.__dict__ = muon.__dict__
         matrices = [matrix for matrices, _ in self._batches for matrix in matrices]
