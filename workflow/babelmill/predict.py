@@ -18,13 +18,13 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256
 from babelmill.core.formats import DELIMITERS
 from babelmill.core.stage_entry import Job
+from babelmill.evaluation.kept import Kept
 from babelmill.labels.prediction import (
     Prediction,
     TextColumns,
     check_threshold,
     held,
     in_words,
-    keep_only,
     write_review,
     write_table,
 )
@@ -64,8 +64,7 @@ def predict(
     identity |= {"model": identity_of(folder), "version": PredictStage.version}
     check_threshold(folder, labels_of(folder), wanted)
     prediction = Prediction(table, asked, Predictor(folder, device), wanted)
-    keep_only(partial, identity)
-    figures = prediction.run(partial)
+    figures = prediction.run(Kept(partial, identity))
     write_table(out, prediction.columns, prediction.rows())
     if review:
         write_review(review[1], review[0], prediction.columns, prediction.rows())

@@ -1,7 +1,7 @@
 """Predict all rows of a table: each different text once, in parts that are kept, so that a killed run continues.
 
 The parts are not in an output of a rule, since Snakemake deletes the outputs of a job that failed. Memory grows with
-the different texts, by some 400 bytes each, and by 4 bytes for each row.
+the different texts, by some 600 bytes each, and by 4 bytes for each row.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import logging
 import shutil
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,16 @@ import numpy as np
 
 from babelmill.core.bars import Bar
 from babelmill.core.escape import csv_cell, write_rows
-from babelmill.core.files import UserError, atomic_write, read_json, write_json
+from babelmill.core.files import UserError, atomic_write
 from babelmill.core.formats import DELIMITERS
-from babelmill.evaluation.kept import intact_arrays, write_arrays
+from babelmill.evaluation.kept import Kept
 from babelmill.labels.predictor import Pair, Predictor, Wanted
 from babelmill.runtime.run_lock import locked
+from babelmill.stages import PredictStage
 from babelmill.tables.rows import Asked, Table
 from babelmill.tokens.clean_text import Cleaning
 from babelmill.tokens.label_text import context_text
 
-PART = 4096  # different texts that are sorted by length, predicted and kept together
 NUMBER = "row"  # the column with the numbers of rows
 NO_TEXT, CUT, YES = "no text", "cut", "yes"  # values of the column `predicted`
 
@@ -57,29 +57,13 @@ def held(folder: Path) -> Iterator[None]:
     A UserError says that another process makes the same predictions.
     """
     with locked(folder, "another prediction"):
+        done = False
         try:
             yield
-        except BaseException:
-            if not part_of(folder, 0).is_file():
+            done = True
+        finally:
+            if done or not any(folder.glob("*.npz")):
                 shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def part_of(folder: Path, number: int) -> Path:
-    """Return the file of the predictions of the texts from `number * PART` on."""
-    return folder / f"{number:06}.npz"
-
-
-def keep_only(folder: Path, identity: dict[str, Any]) -> None:
-    """Delete the parts in a locked folder unless they are of this model, table and wish (the identity)."""
-    identity = identity | {"part": PART}
-    with contextlib.suppress(UserError):  # there is none
-        if read_json(folder / "identity.json") == identity:
-            return
-    for path in (folder / "identity.json", *folder.glob("*.npz")):
-        path.unlink(missing_ok=True)
-    write_json(folder / "identity.json", identity)
 
 
 class Prediction:
@@ -88,9 +72,8 @@ class Prediction:
     def __init__(self, table: Table, asked: TextColumns, predictor: Predictor, wanted: Wanted):
         self._table, self._predictor, self._wanted = table, predictor, wanted
         labels = predictor.labels
-        self._blocks, self._names, self._codes = labels["blocks"], labels.get("names", {}), labels["codes"]
-        self._shown = min(wanted.top, len(self._codes))
-        predicted = columns_of(self._blocks, self._shown, bool(self._names))
+        self._names, self._codes = labels.get("names", {}), labels["codes"]
+        predicted = columns_of(labels["blocks"], min(wanted.top, len(self._codes)), bool(self._names))
         if taken := [name for name in table.columns if name in {*predicted, NUMBER}]:
             raise UserError(f"the table already has a column {taken[0]!r}, which the predictions need: rename it")
         self.columns = [*table.columns, *predicted]
@@ -101,32 +84,35 @@ class Prediction:
         if message := about_contexts(labels.get("contexts"), asked):
             log.warning("%s", message)
         self._of_row = array("i")  # the number of each row's text, in the order in which they first occur; -1 for none
-        self._found: dict[str, np.ndarray] = {}  # what `values` returns, of all texts
+        self._found = np.empty((0, 0))  # [texts, 1 + 2 n] float64, the answers to all texts: cut, codes, chances
 
-    def run(self, folder: Path) -> dict[str, Any]:
-        """Predict all texts, with the parts in a locked folder. Return the figures: counts of rows and texts, speed."""
+    def run(self, kept: Kept) -> dict[str, Any]:
+        """Predict all texts but those kept. Return the figures: counts of rows and texts, speed."""
         texts: dict[Pair, int] = {}
         for row in self._table:
             pair = self._pair(row)
             self._of_row.append(-1 if pair is None else texts.setdefault(pair, len(texts)))
-        pairs, parts = [*texts], list[dict[str, np.ndarray]]()
-        bar, made, seconds = Bar(len(pairs)), 0, 0.0
-        for start in range(0, max(1, len(pairs)), PART):
-            path, part = part_of(folder, start // PART), pairs[start : start + PART]
-            if (found := intact_arrays(path)) is None:
-                if start and not made:
-                    log.info("continuing after %s of %s texts", f"{start:,}", f"{len(pairs):,}")
-                begun, found = time.monotonic(), self.values(part)
-                write_arrays(path, found)
-                made, seconds = made + len(part), seconds + time.monotonic() - begun
-            parts.append(found)
-            bar.show(start + len(part), f"{start + len(part):,} of {len(pairs):,} texts")
-        self._found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        pairs, begun = [*texts], time.monotonic()
+        missing = np.ones(len(pairs), bool)
+        for part in kept.found:
+            missing[part[:, 0].astype(int)] = False
+        done = made = len(pairs) - int(missing.sum())
+        if done:
+            log.info("continuing after %s of %s texts", f"{done:,}", f"{len(pairs):,}")
+        bar = Bar(len(pairs), done)
+        for start in range(0, len(pairs), PredictStage.at_once):
+            if places := [i for i in range(start, min(start + PredictStage.at_once, len(pairs))) if missing[i]]:
+                cut, codes, chances = self._predictor.predict([pairs[i] for i in places], self._wanted)
+                kept.add(places, np.column_stack([cut, codes, chances]))
+                made += len(places)
+            bar.show(made, f"{made:,} of {len(pairs):,} texts")
+        found = np.concatenate(kept.found) if pairs else np.empty((0, 2))
+        self._found = found[np.argsort(found[:, 0]), 1:]
         of_row = np.array(self._of_row)
         with_text = of_row[of_row >= 0]
         figures = {"rows": len(of_row), "without_text": len(of_row) - len(with_text), "texts": len(pairs)}
-        figures |= {"cut": int(self._found["cut"][with_text].sum()), "longest": self._predictor.longest}
-        return figures | ({"texts_per_second": made / seconds} if made else {})
+        figures |= {"cut": int(self._found[with_text, 0].sum()), "longest": self._predictor.longest}
+        return figures | ({"texts_per_second": (made - done) / (time.monotonic() - begun)} if made > done else {})
 
     def _pair(self, row: list[str]) -> Pair | None:
         """Return the context and the text of a row; None if it has no text."""
@@ -135,30 +121,15 @@ class Prediction:
             return None
         return self._one_context if self._context is None else self._clean(context_text(row[self._context])), text
 
-    def values(self, pairs: Sequence[Pair], tick: Callable[[int], None] = lambda texts: None) -> dict[str, np.ndarray]:
-        """Return what is predicted for each text, in the order of the texts.
-
-        `cut` [texts] bool: whether its end was not read; `codes` [texts, n] int32: the predicted codes and, after them,
-        the likeliest ones, as numbers, and -1 where there is none; `chances` [texts, n] float32.
-        """
-        index = {code: number for number, code in enumerate(self._codes)}
-        cut = np.zeros(len(pairs), bool)
-        codes = np.full((len(pairs), self._blocks + self._shown), -1, np.int32)
-        chances = np.zeros(codes.shape, np.float32)
-        for i, cut[i], found in self._predictor.found(pairs, self._wanted, tick):
-            for first, given in ((0, found.codes[: self._blocks]), (self._blocks, found.likeliest[: self._shown])):
-                for place, (code, chance) in enumerate(given, first):
-                    codes[i, place], chances[i, place] = index[code], chance
-        return {"cut": cut, "codes": codes, "chances": chances}
-
     def rows(self) -> Iterator[list[str]]:
         """Yield the rows of the table, each followed by what was predicted, in the order of `columns`."""
         for row, number in zip(self._table, self._of_row, strict=True):
             if number < 0:
                 yield [*row, NO_TEXT, *[""] * (len(self.columns) - len(row) - 1)]
                 continue
-            values = [CUT if self._found["cut"][number] else YES]
-            for code, chance in zip(*(self._found[key][number].tolist() for key in ("codes", "chances")), strict=True):
+            cut, *found = self._found[number].tolist()
+            values, half = [CUT if cut else YES], len(found) // 2
+            for code, chance in zip(map(int, found[:half]), found[half:], strict=True):
                 name = self._codes[code] if code >= 0 else ""
                 values += [name, *([self._names.get(name, "")] if self._names else []), f"{chance:.4g}" if name else ""]
             yield [*row, *values]

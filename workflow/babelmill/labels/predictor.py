@@ -1,10 +1,10 @@
 """Predict the codes of many texts at once with an exported label model, for its evaluation and for tables."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from babelmill.core import escape, manifest
@@ -14,7 +14,6 @@ from babelmill.model.code_decoder import longest_text
 from babelmill.release.folder import loading
 
 CPU_TOKENS, GPU_TOKENS = 4096, 65536  # tokens per batch, including padding; also the largest number of beams
-ENCODED = 4096  # texts that are tokenized at once
 BESIDE = (".md", ".png", ".svg", ".jsonl")  # files of a model that do not affect predictions
 
 Pair = tuple[str, str]  # a text's context, "" if it has none, and the text
@@ -28,6 +27,15 @@ class Wanted(NamedTuple):
     # The probability from which on the classifier gives a text a second or later code; None stands for the folder's own
     # threshold.
     threshold: float | None = None
+
+
+class Answers(NamedTuple):
+    """The predictions for texts, in the order of the texts."""
+
+    cut: np.ndarray  # [texts] bool, whether the end of the text was not read
+    # [texts, n] int64, numbers of codes: the predicted ones, and after them the most probable ones; -1 for none
+    codes: np.ndarray
+    chances: np.ndarray  # [texts, n] float64, the probability of each
 
 
 class Predictor:
@@ -45,47 +53,45 @@ class Predictor:
         self._model: Any = loading.load(transformers.AutoModel, folder, variant).to(device)
         # how many tokens the encoder can read
         self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
+        self._index = {code: number for number, code in enumerate(self.labels["codes"])}
 
-    def tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
+    def predict(
+        self, pairs: Sequence[Pair], wanted: Wanted, tick: Callable[[int], None] = lambda texts: None
+    ) -> Answers:
+        """Return the predictions for texts. Texts of similar lengths are predicted together.
+
+        `tick` is called with the number of texts of each batch. A UserError says that a probability is not a number.
+        """
+        tokens = self._tokens(pairs)
+        lengths = np.array([len(ids) for ids in tokens])
+        most = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+        spelt = wanted.method == "blocks" and self.labels["decoder_layers"]
+        blocks, shown = self.labels["blocks"], min(wanted.top, len(self._index))
+        codes = np.full((len(pairs), blocks + shown), -1)
+        chances = np.zeros(codes.shape)
+        for batch in batches(lengths.tolist(), self.longest, most, shown if spelt else 1):
+            rows = [tokens[i] if lengths[i] <= self.longest else self._shortened(pairs[i]) for i in batch]
+            padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self.device)
+            answers = self._model.predict(padded["input_ids"], padded["attention_mask"], **wanted._asdict())
+            for i, found in zip(batch, answers, strict=True):
+                for first, given in ((0, found.codes[:blocks]), (blocks, found.likeliest[:shown])):
+                    for place, (code, chance) in enumerate(given, first):
+                        codes[i, place], chances[i, place] = self._index[code], chance
+            tick(len(batch))
+        if not np.isfinite(chances).all():
+            raise UserError(f"{wanted.method}: the probability of a code is not a number: {NOT_A_NUMBER}")
+        return Answers(lengths > self.longest, codes, chances)
+
+    def _tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
         """Return all token ids of each text. A text without a context is encoded alone, as in training."""
         found: list[list[int]] = [[]] * len(pairs)
         for with_context in (True, False):
             places = [i for i, (context, _) in enumerate(pairs) if bool(context) == with_context]
-            for start in range(0, len(places), ENCODED):
-                part = places[start : start + ENCODED]
-                given = [[pairs[i][0] for i in part]] if with_context else []
-                # Not verbose: texts that are too long are cut and counted, so they need no warning.
-                encoded = self._tokenizer(*given, [pairs[i][1] for i in part], verbose=False)["input_ids"]
-                for i, ids in zip(part, encoded, strict=True):
-                    found[i] = ids
-        return found
-
-    def found(
-        self, pairs: Sequence[Pair], wanted: Wanted, tick: Callable[[int], None] = lambda texts: None
-    ) -> Iterator[tuple[int, bool, Any]]:
-        """Yield the number of each text, whether its end was cut, and what is wanted: a `Found` of `modeling_codes.py`.
-
-        Texts of similar lengths are predicted together; `tick` is called with the number of texts of each batch. A
-        UserError says that a probability is not a number.
-        """
-        tokens = self.tokens(pairs)
-        lengths = [len(ids) for ids in tokens]
-        most = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
-        beams = min(wanted.top, len(self.labels["codes"])) if wanted.method == "blocks" else 1
-        for batch in batches(lengths, self.longest, most, beams if self.labels["decoder_layers"] else 1):
-            given = [pairs[i] for i in batch], [tokens[i] for i in batch]
-            for i, found in zip(batch, self._predict(*given, wanted), strict=True):
-                yield i, lengths[i] > self.longest, found
-            tick(len(batch))
-
-    def _predict(self, pairs: Sequence[Pair], tokens: Sequence[list[int]], wanted: Wanted) -> list[Any]:
-        rows = [
-            ids if len(ids) <= self.longest else self._shortened(pair) for pair, ids in zip(pairs, tokens, strict=True)
-        ]
-        padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self.device)
-        found = self._model.predict(padded["input_ids"], padded["attention_mask"], **wanted._asdict())
-        if not all(math.isfinite(chance) for each in found for _, chance in (*each.codes, *each.likeliest)):
-            raise UserError(f"{wanted.method}: the probability of a code is not a number: {NOT_A_NUMBER}")
+            given = [[pairs[i][0] for i in places]] if with_context else []
+            # Not verbose: texts that are too long are cut and counted, so they need no warning.
+            encoded = self._tokenizer(*given, [pairs[i][1] for i in places], verbose=False) if places else {}
+            for i, ids in zip(places, encoded.get("input_ids", []), strict=True):
+                found[i] = ids
         return found
 
     def _shortened(self, pair: Pair) -> list[int]:
@@ -111,20 +117,16 @@ def batches(lengths: Sequence[int], longest: int, positions: int, beams: int = 1
 
 def labels_of(folder: Path) -> dict[str, Any]:
     """Return `labels` in the `config.json` of a model. Raise a UserError if it has none, or is not converted."""
-    if not folder.is_dir():
+    if not (folder / "config.json").is_file():
         there = escape.some(path.as_posix() for path in sorted(Path("converted").glob("*")) if path.is_dir())
         raise UserError(
-            f"{folder}: no such folder; {f'there are {there}' if there else 'name one such as converted/occ'}"
+            f"{folder}: no model is here (config.json); {f'there are {there}' if there else 'name one, converted/occ'}"
         )
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{folder} is not a model, since it has no config.json; name a folder such as converted/occ")
     config = read_json(folder / "config.json")
     labels = config.get("labels")
-    if not isinstance(labels, dict) or "codes" not in labels:
-        raise UserError(f"{folder} is not a label model (train.objective: labels), so it cannot predict codes")
-    if "auto_map" not in config:
+    if not isinstance(labels, dict) or "codes" not in labels or "auto_map" not in config:
         raise UserError(
-            f"{folder} is a result of training, which is not converted; name a folder such as converted/occ"
+            f"{folder} is not a converted label model (train.objective: labels); name a folder such as converted/occ"
         )
     return labels
 
