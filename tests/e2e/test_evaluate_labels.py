@@ -16,13 +16,11 @@ import yaml
 
 from babelmill.commands import show
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import Predict
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.labels.prediction import TextColumns, held
-from babelmill.labels.predictor import Wanted
-from babelmill.predict import predict
+from babelmill.predict import held, predict
 from babelmill.stages import STAGES
-from babelmill.tables.rows import Table
 from helpers.programs.prepared import run_module
 from helpers.stages import any_settings, settings_of, show_as, write_job
 from helpers.training.training_data import TRADES, LabelledData, export, labelled
@@ -251,10 +249,10 @@ def asked(made, path: Path, rows: list[list[str]], **wanted) -> tuple[list[dict[
     """Predict a table by the converted folder; its rows, and the figures."""
     with open(path.with_suffix(".in.csv"), "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["text", "context"], *rows])
-    table, columns = Table(path.with_suffix(".in.csv")), TextColumns("text", "context")
+    columns = Predict(text_column="text", context_column="context", method="linear", **wanted)
     with held(path.with_suffix("")):
         folder = made.folder / "converted/test"
-        figures = predict(folder, table, columns, path, path.with_suffix(""), {}, Wanted(method="linear", **wanted))
+        figures = predict(folder, path.with_suffix(".in.csv"), columns, path, path.with_suffix(""))
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file)), figures
 

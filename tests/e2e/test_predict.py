@@ -15,6 +15,7 @@ import transformers
 
 from babelmill.commands.progress import model_status
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import Predict
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.evaluation.kept import Kept
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.slow
 
 TRADES = {"farmer", "fisher", "smith", "baker", "weaver", "miller"}
 COLUMNS = ["id", "occ1", "lang"]
+LINEAR = Predict(text_column="occ1", method="linear")
 
 
 def table(path: Path, count: int, different: int = 10**9, seed: int = 1) -> list[list[str]]:
@@ -153,11 +155,10 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
 
 
 def test_what_is_damaged_or_of_another_table_is_predicted_again(labeller, tmp_path):
-    rows, columns = table(tmp_path / "in.csv", 30), prediction.TextColumns("occ1")
+    rows = table(tmp_path / "in.csv", 30)
 
     def run(identity: str = "a") -> list[list[str]]:
-        made = Predictor(labeller, torch.device("cpu"))
-        made = prediction.Prediction(Table(tmp_path / "in.csv"), columns, made, Wanted(method="linear"))
+        made = prediction.Prediction(Table(tmp_path / "in.csv"), LINEAR, Predictor(labeller, torch.device("cpu")))
         made.run(Kept(tmp_path, identity))
         return list(made.rows())
 
@@ -243,7 +244,7 @@ def test_memory_grows_with_different_texts_alone(labeller, tmp_path, monkeypatch
         table(tmp_path / f"{count}.csv", count, 50)
         rows = Table(tmp_path / f"{count}.csv")
         tracemalloc.start()
-        made = prediction.Prediction(rows, prediction.TextColumns("occ1"), made_once, Wanted(method="linear"))
+        made = prediction.Prediction(rows, LINEAR, made_once)
         assert made.run(Kept(tmp_path / f"{count}", ""))["rows"] == count
         write_table(tmp_path / f"{count}.out.csv", made.columns, made.rows())
         peaks.append(tracemalloc.get_traced_memory()[1])

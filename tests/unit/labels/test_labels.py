@@ -13,8 +13,7 @@ from babelmill.config import schema
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import SECTIONS
 from babelmill.core.files import UserError
-from babelmill.labels.codes import BEGIN, END, FIRST, PAD, Codes, written
-from babelmill.labels.corpus_codes import CodeReader, listed
+from babelmill.labels.codes import BEGIN, END, FIRST, PAD, CodeReader, Codes, listed, written
 from babelmill.labels.network import block_losses
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers.modeling_codes import CodesModel

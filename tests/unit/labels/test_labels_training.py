@@ -25,8 +25,7 @@ from babelmill.labels.data import (
     letter_of,
     most_codes,
 )
-from babelmill.labels.labeller import Labeller, make_encoder
-from babelmill.labels.network import LabelsNetwork, WithLabelLoss, block_losses
+from babelmill.labels.network import Labeller, LabelsNetwork, WithLabelLoss, block_losses, make_encoder
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import Texts

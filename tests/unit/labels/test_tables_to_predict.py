@@ -8,11 +8,12 @@ import pytest
 
 from babelmill.commands.predict import section_of
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import Predict
 from babelmill.core.files import UserError
 from babelmill.labels import prediction
 from babelmill.labels.card import completed
 from babelmill.labels.prediction import check_threshold, columns_of, write_table
-from babelmill.labels.predictor import Wanted, labels_of
+from babelmill.labels.predictor import labels_of
 from babelmill.stages import PredictStage
 from babelmill.tables.rows import Table
 from babelmill.tables.text import Form
@@ -85,12 +86,12 @@ def test_options_have_the_types_and_bounds_of_the_keys(key, value, message):
 
 def test_a_threshold_that_decides_nothing_is_refused():
     labels = {"exclusive": False, "decoder_layers": 0}
-    for allowed in (Wanted(), Wanted(threshold=0.3), Wanted(method="linear", threshold=0.3)):
+    for allowed in (Predict(), Predict(threshold=0.3), Predict(method="linear", threshold=0.3)):
         check_threshold(Path("occ"), labels, allowed)
     with pytest.raises(UserError, match=r"occ gives each text one code, so predict\.threshold has no effect"):
-        check_threshold(Path("occ"), labels | {"exclusive": True}, Wanted(method="linear", threshold=0.3))
+        check_threshold(Path("occ"), labels | {"exclusive": True}, Predict(method="linear", threshold=0.3))
     with pytest.raises(UserError, match=r"predict\.threshold works only with predict\.method: linear"):
-        check_threshold(Path("occ"), labels | {"decoder_layers": 3}, Wanted(threshold=0.3))
+        check_threshold(Path("occ"), labels | {"decoder_layers": 3}, Predict(threshold=0.3))
 
 
 PREDICT = {"census": "census.csv", "letters": "letters.csv"}
@@ -146,10 +147,10 @@ def test_the_folder_says_whether_the_training_had_contexts(corpus, there):
 
 
 def test_contexts_that_the_training_had_are_missed():
-    none, some = prediction.TextColumns("text"), prediction.TextColumns("text", one_context="da")
+    none, some = Predict(), Predict(context="da")
     assert "trained with contexts" in prediction.about_contexts(True, none)
     assert "trained without contexts" in prediction.about_contexts(False, some)
-    fine = [(True, some), (True, prediction.TextColumns("text", "lang")), (False, none), (None, none), (None, some)]
+    fine = [(True, some), (True, Predict(context_column="lang")), (False, none), (None, none), (None, some)]
     assert [prediction.about_contexts(*each) for each in fine] == [""] * 5
 
 

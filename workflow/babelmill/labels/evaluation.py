@@ -29,8 +29,7 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.evaluation.metrics import described
 from babelmill.labels import metrics
-from babelmill.labels.codes import Codes
-from babelmill.labels.corpus_codes import CodeReader
+from babelmill.labels.codes import CodeReader, Codes
 from babelmill.labels.metrics import Predictions, indicator
 from babelmill.labels.predictor import Pair, Predictor, Wanted
 from babelmill.tokens.documents import Documents

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from babelmill.config.schema import Export
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.labels.codes import BEGIN, END, FIRST
-from babelmill.labels.labeller import encoder_from, heads_of, make_encoder, names_in_source, with_decoder
+from babelmill.labels.network import encoder_from, heads_of, make_encoder, names_in_source, with_decoder
 from babelmill.model import __file__ as model_package
 from babelmill.model.transformers import __file__ as transformers_package
 from babelmill.release.folder.architectures import CLASSES, Architecture, Case, ExportInputs, write_code

@@ -10,44 +10,31 @@ import logging
 import shutil
 import time
 from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from babelmill.config import schema
 from babelmill.core.bars import Bar
 from babelmill.core.escape import csv_cell, write_rows
-from babelmill.core.files import UserError, atomic_write
+from babelmill.core.files import UserError, atomic_write, sha256
 from babelmill.core.formats import DELIMITERS
 from babelmill.evaluation.kept import Kept
-from babelmill.labels.predictor import Pair, Predictor, Wanted
+from babelmill.labels.predictor import Pair, Predictor, Wanted, identity_of, labels_of
 from babelmill.runtime.run_lock import locked
 from babelmill.stages import PredictStage
 from babelmill.tables.rows import Asked, Table
+from babelmill.tables.text import Form
 from babelmill.tokens.clean_text import Cleaning
 from babelmill.tokens.label_text import context_text
+from babelmill.training.kernels.compilation import scoring_device
 
 NUMBER = "row"  # the column with the numbers of rows
 NO_TEXT, CUT, YES = "no text", "cut", "yes"  # values of the column `predicted`
 
 log = logging.getLogger("babelmill")
-
-
-@dataclass(frozen=True)
-class TextColumns:
-    """Says which columns of a table to predict from."""
-
-    text: str  # the column of the text
-    # The column of the text's context (a language, a source), or None if there is no such column.
-    context: str | None = None
-    one_context: str = ""  # the context of all rows, if no column holds it
-
-    def columns(self, text: str, context: str) -> list[Asked]:
-        """Return the columns as the table checks them; `text` and `context` say what names them, for errors."""
-        named = [] if self.context is None else [Asked(self.context, context, "value")]
-        return [Asked(self.text, text), *named]
 
 
 @contextlib.contextmanager
@@ -66,21 +53,56 @@ def held(folder: Path) -> Iterator[None]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-class Prediction:
-    """Predicts the rows of a table from the columns `asked`."""
+def predict(
+    folder: Path,
+    path: Path,
+    asked: schema.Predict,
+    out: Path,
+    partial: Path,
+    review: Path | None = None,
+    names: Sequence[str] = ("predict.text_column", "predict.context_column"),
+    section: str = "predict",
+) -> dict[str, Any]:
+    """Write the predictions of a table to `out`, .csv or .tsv, which appears at the end. Return the figures.
 
-    def __init__(self, table: Table, asked: TextColumns, predictor: Predictor, wanted: Wanted):
-        self._table, self._predictor, self._wanted = table, predictor, wanted
-        labels = predictor.labels
+    `partial` is the folder of what is done so far, which this process has `held`: a call with the same model, table and
+    settings continues from there. `review`: the file for the rows that a person should check first. `names` and
+    `section` say what the settings are called, for errors.
+    """
+    for each in filter(None, (out, review)):
+        if each.suffix not in DELIMITERS:
+            raise UserError(f"{each}: predictions are written only as .csv or .tsv; change the name of the file")
+    check_threshold(folder, labels_of(folder), asked)
+    columns = [Asked(str(asked.text_column), names[0])]
+    columns += [] if asked.context_column is None else [Asked(asked.context_column, names[1], "value")]
+    settings = asked.model_dump(exclude={"inputs", "review"})
+    table = Table(path, columns, Form.of(section, settings))
+    identity = {"table": sha256(path), "model": identity_of(folder), "version": PredictStage.version} | settings
+    prediction = Prediction(table, asked, Predictor(folder, scoring_device()))
+    figures = prediction.run(Kept(partial, identity))
+    write_table(out, prediction.columns, prediction.rows())
+    if review:
+        write_review(review, asked.review, prediction.columns, prediction.rows())
+    figures["summary"] = in_words(out, figures)
+    log.info("%s", figures["summary"])
+    return figures
+
+
+class Prediction:
+    """Predicts the rows of a table."""
+
+    def __init__(self, table: Table, asked: schema.Predict, predictor: Predictor):
+        self._table, self._predictor, labels = table, predictor, predictor.labels
+        self._wanted = Wanted(asked.top, asked.method, asked.threshold)
         self._names, self._codes = labels.get("names", {}), labels["codes"]
-        predicted = columns_of(labels["blocks"], min(wanted.top, len(self._codes)), bool(self._names))
+        predicted = columns_of(labels["blocks"], min(asked.top, len(self._codes)), bool(self._names))
         if taken := [name for name in table.columns if name in {*predicted, NUMBER}]:
             raise UserError(f"the table already has a column {taken[0]!r}, which the predictions need: rename it")
         self.columns = [*table.columns, *predicted]
         self._clean = Cleaning(**labels.get("cleaning", {})).of
-        self._one_context = self._clean(context_text(asked.one_context))
-        self._text = table.place(asked.text)
-        self._context = None if asked.context is None else table.place(asked.context)
+        self._one_context = self._clean(context_text(asked.context or ""))
+        self._text = table.place(str(asked.text_column))
+        self._context = None if asked.context_column is None else table.place(asked.context_column)
         if message := about_contexts(labels.get("contexts"), asked):
             log.warning("%s", message)
         self._of_row = array("i")  # the number of each row's text, in the order in which they first occur; -1 for none
@@ -148,25 +170,25 @@ def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
     return ["predicted", *codes, *likeliest]
 
 
-def check_threshold(folder: Path, labels: dict[str, Any], wanted: Wanted) -> None:
+def check_threshold(folder: Path, labels: dict[str, Any], asked: schema.Predict) -> None:
     """Raise a UserError if a threshold is given that would have no effect. `labels`: those in config.json."""
-    if wanted.threshold is None:
+    if asked.threshold is None:
         return
     if labels["exclusive"]:
         raise UserError(f"{folder} gives each text one code, so predict.threshold has no effect: remove it")
-    if wanted.method != "linear" and labels["decoder_layers"]:
+    if asked.method != "linear" and labels["decoder_layers"]:
         raise UserError(
             "predict.threshold works only with predict.method: linear, since the decoder itself says how many codes a"
             " text has"
         )
 
 
-def about_contexts(trained: bool | None, asked: TextColumns) -> str:
+def about_contexts(trained: bool | None, asked: schema.Predict) -> str:
     """Return a warning if the model was trained with contexts but gets none, or the other way round; "" if all is well.
 
     `trained` says whether the training text had contexts; it is None if this is not known.
     """
-    given = asked.context is not None or bool(asked.one_context)
+    given = asked.context_column is not None or bool(asked.context)
     if trained and not given:
         return "the model was trained with contexts, but gets none: add them (--context, predict.context_column)"
     if trained is False and given:

@@ -1,6 +1,6 @@
 """Read the cells of columns of labels or contexts as text, for every format of table.
 
-If pandas once read a code as a float, the file holds `61110.0`: who reads codes (`labels/corpus_codes.py`) takes it for
+If pandas once read a code as a float, the file holds `61110.0`: who reads codes (`labels/codes.py`) takes it for
 `61110`, unless a code of this name exists.
 """
 
