@@ -232,19 +232,19 @@ class ModelCard:
     def front_matter(self) -> dict[str, Any]:
         """Return the card's front matter: languages, licence, tags, data, carbon and the model-index."""
         datasets = [dataset["repository"] for corpus in self.corpora.values() for dataset in datasets_of(corpus)]
-        known: dict[str, Any] = {"license": self.license, "datasets": list(dict.fromkeys(datasets)) or None}
-        if bases := [base["repository"] for base in self.lineage if "repository" in base]:
-            known["base_model"] = bases[-1]
-        if self.carbon_grams is not None:
-            known["co2_eq_emissions"] = {"emissions": self.carbon_grams, "training_type": "pre-training"}
-        if results := [*self.results()]:
-            known |= {"model_name": self.name, "eval_results": results}
+        bases, results = [base["repository"] for base in self.lineage if "repository" in base], [*self.results()]
+        carbon = {"emissions": self.carbon_grams, "training_type": "pre-training"}
         card = ModelCardData(
             language=list(dict.fromkeys(each["tag"] for each in self.languages.values() if each["tag"])) or None,
             library_name="transformers",
             pipeline_tag=next(iter(self.tasks), None),
             tags=self.tags,
-            **known,
+            license=self.license,
+            datasets=list(dict.fromkeys(datasets)) or None,
+            base_model=bases[-1] if bases else None,
+            co2_eq_emissions=None if self.carbon_grams is None else carbon,
+            model_name=self.name if results else None,
+            eval_results=results or None,
         )
         front = card.to_dict()
         return self.earlier.joined(front, self.tasks) if self.earlier else front

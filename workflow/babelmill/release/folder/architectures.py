@@ -5,7 +5,7 @@ beside the trained weights names it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,9 +52,25 @@ class Case(NamedTuple):
 class Architecture(ABC):
     """Defines what the export needs from an architecture."""
 
-    @abstractmethod
+    code: Sequence[Path] = ()  # the files of code that the folder gets
+
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """Write the code, the weights of all variants and config.json. Return the names of the files."""
+        for path in self.code:  # into one folder, from which it then imports
+            write_text(folder / path.name, path.read_text(encoding="utf-8").replace("from ..", "from ."))
+        files = [path.name for path in self.code]
+        for variant in export.variants:
+            files += self.write_weights(inputs, variant, folder / weights_name(variant, export.default_variant))
+        write_json(folder / "config.json", self.config(read_json(inputs.model / "config.json"), export))
+        return [*files, "config.json"]
+
+    @abstractmethod
+    def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
+        """Write the weights of a variant to a file, and others beside it. Return the names of the files."""
+
+    @abstractmethod
+    def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
+        """Return config.json of the folder, from that of the trained model."""
 
     @abstractmethod
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
@@ -73,6 +89,14 @@ class Architecture(ABC):
         """Return the comparisons that a proof has to make."""
 
 
+def write_part(path: Path, weights: dict[str, torch.Tensor], prefix: str = "") -> list[str]:
+    """Write the weights whose names begin with a prefix, without the prefix. Return the file's name in a list."""
+    part = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    with atomic_write(path) as file:
+        file.write(save(part, metadata={"format": "pt"}))
+    return [path.name]
+
+
 # GPT-BERT: the folder has code, weights and configuration.
 
 CODE = [
@@ -88,13 +112,6 @@ CLASSES = {
 }
 
 
-def write_code(folder: Path, code: list[Path] = CODE) -> list[str]:
-    """Copy code into one folder, from which it then imports; return the names of the files."""
-    for path in code:
-        write_text(folder / path.name, path.read_text(encoding="utf-8").replace("from ..", "from ."))
-    return [path.name for path in code]
-
-
 class GPTBertFolder(Architecture):
     """Writes the folder of a GPT-BERT, which includes its own code."""
 
@@ -102,12 +119,15 @@ class GPTBertFolder(Architecture):
     shape: Any = GPTBertShape
     name, module, code, classes = "GPTBert", "gpt_bert", CODE, CLASSES
 
-    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        files = write_code(folder, self.code)
-        for variant in export.variants:
-            files.append(weights_name(variant, export.default_variant))
-            self.write_weights(inputs.model / WEIGHTS[variant], folder / files[-1])
-        config = self.config(read_json(inputs.model / "config.json")) | {
+    def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
+        """See `Architecture.write_weights`. Names in the transformers classes begin with `model.`, except in the head."""
+        weights = load_file(inputs.model / WEIGHTS[variant])
+        named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
+        return write_part(path, named)
+
+    def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
+        return trained | {
+            "classifier_dropout": trained["hidden_dropout_prob"],
             "architectures": [self.classes["AutoModelForMaskedLM"]],
             "model_type": f"babelmill_{self.module}",
             "auto_map": {"AutoConfig": f"configuration_{self.module}.{self.name}Config"}
@@ -117,19 +137,6 @@ class GPTBertFolder(Architecture):
             "tie_word_embeddings": True,
             "torch_dtype": "float32",
         }
-        write_json(folder / "config.json", config)
-        return [*files, "config.json"]
-
-    def write_weights(self, source: Path, target: Path) -> None:
-        """Write weights by the names of the transformers classes: all but those of the head begin with `model.`"""
-        weights = load_file(source)
-        named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
-        with atomic_write(target) as file:
-            file.write(save(named, metadata={"format": "pt"}))
-
-    def config(self, trained: dict[str, Any]) -> dict[str, Any]:
-        """Return the shape of the model, and the dropout of its classifiers, from config.json of the training."""
-        return trained | {"classifier_dropout": trained["hidden_dropout_prob"]}
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         shape = read_json(model / "config.json")
@@ -171,12 +178,14 @@ class NorBERT4Folder(GPTBertFolder):
     network, shape = NorBERT4, NorBERT4Shape
     name, module, code, classes = "NorBERT4", "norbert4", CODE_OF_NORBERT4, CLASSES_OF_NORBERT4
 
-    def write_weights(self, source: Path, target: Path) -> None:
-        copy_file(source, target)
+    def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
+        copy_file(inputs.model / WEIGHTS[variant], path)
+        return [path.name]
 
-    def config(self, trained: dict[str, Any]) -> dict[str, Any]:
-        shape = {key: value for key, value in trained.items() if key not in ("architecture", *NORBERT4_NAMES)}
-        return shape | {"classifier_dropout": trained["hidden_dropout"]}
+    def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
+        known = trained | {"hidden_dropout_prob": trained["hidden_dropout"]}
+        dropped = ("architecture", "hidden_dropout_prob", *NORBERT4_NAMES)
+        return {key: value for key, value in super().config(known, export).items() if key not in dropped}
 
 
 # Transformers models, whose folder needs no code.
@@ -199,37 +208,29 @@ def merge(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: dict[str
             module.merge()
 
 
-def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
-    """Return config.json, made from that of the trained model.
-
-    transformers 4 and 5 have different names for the base of RoPE; the file contains both.
-    """
-    config = trained["config"] | {"architectures": [trained["class"]], "dtype": "float32", "torch_dtype": "float32"}
-    rope = config.get("rope_parameters") or {}
-    if "rope_theta" in rope:
-        config["rope_theta"] = rope["rope_theta"]
-    names = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
-    layers = {name: rope[layer]["rope_theta"] for layer, name in names.items() if layer in rope}
-    unmasks = {"objective": trained["objective"]} if "objective" in trained else {}
-    return config | layers | unmasks
-
-
 class TransformersFolder(Architecture):
     """Writes the folder of a transformers model."""
 
-    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        files = []
-        for variant in export.variants:
-            files.append(weights_name(variant, export.default_variant))
-            if inputs.frozen:
-                weights = self.trained(inputs.model, variant, inputs.frozen).state_dict()
-                merged = {name.replace(".base_layer.", "."): value for name, value in weights.items()}
-                kept = {name: merged[name] for name in SavedTensors(inputs.frozen)}
-                write_tensors(folder / files[-1], kept, {"format": "pt"})
-            else:
-                copy_file(inputs.model / WEIGHTS[variant], folder / files[-1])
-        write_json(folder / "config.json", hub_config(read_json(inputs.model / "config.json")))
-        return [*files, "config.json"]
+    def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
+        if inputs.frozen:
+            weights = self.trained(inputs.model, variant, inputs.frozen).state_dict()
+            merged = {name.replace(".base_layer.", "."): value for name, value in weights.items()}
+            kept = {name: merged[name] for name in SavedTensors(inputs.frozen)}
+            write_tensors(path, kept, {"format": "pt"})
+        else:
+            copy_file(inputs.model / WEIGHTS[variant], path)
+        return [path.name]
+
+    def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
+        """See `Architecture.config`. transformers 4 and 5 name the base of RoPE differently: both names are written."""
+        config = trained["config"] | {"architectures": [trained["class"]], "dtype": "float32", "torch_dtype": "float32"}
+        rope = config.get("rope_parameters") or {}
+        if "rope_theta" in rope:
+            config["rope_theta"] = rope["rope_theta"]
+        names = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+        layers = {name: rope[layer]["rope_theta"] for layer, name in names.items() if layer in rope}
+        unmasks = {"objective": trained["objective"]} if "objective" in trained else {}
+        return config | layers | unmasks
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         """See `Architecture.trained`: the class is that of the training, which keeps documents apart.
