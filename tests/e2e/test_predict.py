@@ -21,8 +21,7 @@ from babelmill.core.files import UserError, read_json
 from babelmill.evaluation.kept import Kept
 from babelmill.graph import Graph
 from babelmill.labels import prediction, predictor
-from babelmill.labels.prediction import held, write_table
-from babelmill.labels.predictor import Predictor, Wanted
+from babelmill.labels.prediction import Predictor, Wanted, held, write_table
 from babelmill.tables import text
 from babelmill.tables.rows import Table
 from conftest import Workspace

@@ -60,7 +60,7 @@ from babelmill.evaluation.rows import Row, Text
 from babelmill.evaluation.validation_text import ValidationText, of_documents
 from babelmill.labels.codes import listed
 from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
-from babelmill.labels.predictor import Predictor
+from babelmill.labels.prediction import Predictor
 from babelmill.release.elsewhere.given_model import methods_of
 from babelmill.release.folder.loading import aligned, load, tokenizer_of
 from babelmill.runtime import gpu_claims

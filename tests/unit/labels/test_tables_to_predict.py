@@ -12,8 +12,7 @@ from babelmill.config.schema import Predict
 from babelmill.core.files import UserError
 from babelmill.labels import prediction
 from babelmill.labels.card import completed
-from babelmill.labels.prediction import check_threshold, columns_of, write_table
-from babelmill.labels.predictor import labels_of
+from babelmill.labels.prediction import check_threshold, columns_of, labels_of, write_table
 from babelmill.stages import PredictStage
 from babelmill.tables.rows import Table
 from babelmill.tables.text import Form

@@ -14,8 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.evaluation.metrics import described
 from babelmill.labels.card import LabelsCard
-from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card
-from babelmill.release.card.earlier_card import EarlierCard
+from babelmill.release.card.card import EarlierCard, ModelCard, SuiteScores, shown_settings, snapshot_card
 
 CORPUS = {
     "settings": {"corpus": {"files": [], "builtin": None, "budget": None}},

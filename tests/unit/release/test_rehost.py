@@ -19,7 +19,7 @@ from babelmill.hub import client
 from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
-from babelmill.release.card.earlier_card import EarlierCard, read_card
+from babelmill.release.card.card import EarlierCard, read_card
 from babelmill.release.elsewhere import rehosting
 from babelmill.release.elsewhere.published_models import EMBEDDING
 from babelmill.release.elsewhere.rehosting import (

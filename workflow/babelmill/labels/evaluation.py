@@ -31,7 +31,7 @@ from babelmill.evaluation.metrics import described
 from babelmill.labels import metrics
 from babelmill.labels.codes import CodeReader, Codes
 from babelmill.labels.metrics import Predictions, indicator
-from babelmill.labels.predictor import Pair, Predictor, Wanted
+from babelmill.labels.prediction import Pair, Predictor, Wanted
 from babelmill.tokens.documents import Documents
 
 WINDOW = 16_384  # texts that are sorted by length together, so that few positions are padding

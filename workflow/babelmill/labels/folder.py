@@ -19,8 +19,8 @@ from babelmill.labels.codes import BEGIN, END, FIRST
 from babelmill.labels.network import encoder_from, heads_of, make_encoder, names_in_source, with_decoder
 from babelmill.model import __file__ as model_package
 from babelmill.model.transformers import __file__ as transformers_package
-from babelmill.release.folder.architectures import CLASSES, Architecture, Case, ExportInputs, write_part
-from babelmill.release.folder.architectures import CODE as CODE_OF_GPT_BERT
+from babelmill.release.folder.hub_folder import CLASSES, Architecture, Case, ExportInputs, write_part
+from babelmill.release.folder.hub_folder import CODE as CODE_OF_GPT_BERT
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.training.networks.transformers_models import CLASSIFIER
 

@@ -47,12 +47,10 @@ from babelmill.hub import sources
 from babelmill.hub.files import Files, in_a_folder, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
-from babelmill.release.card.card import ModelCard
-from babelmill.release.card.earlier_card import read_card
+from babelmill.release.card.card import ModelCard, read_card
 from babelmill.release.elsewhere.foreign_model import ONE_FILE, OURS, open_weights, read_model, weight_files
 from babelmill.release.elsewhere.published_models import EMBEDDING, KEYS, adapted_tokenizer
-from babelmill.release.folder.architectures import ExportInputs
-from babelmill.release.folder.hub_folder import build, prove
+from babelmill.release.folder.hub_folder import ExportInputs, build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.tokens import prefix_space
 from babelmill.tokens.tokenizer_file import special_ids, token_id, vocab_size
