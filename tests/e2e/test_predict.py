@@ -207,7 +207,7 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
     refused("are written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
     refused("predict.threshold = 2.0: ", labeller, tmp_path / "in.csv", out, "--threshold", 2)
-    refused("the decoder itself says", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)
+    refused("gives as many as its decoder says", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)
     refused(
         "is the same file as --out", labeller, tmp_path / "in.csv", out, "--review", 5, tmp_path / "model/../out.csv"
     )

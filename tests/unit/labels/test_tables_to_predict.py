@@ -87,9 +87,9 @@ def test_a_threshold_that_decides_nothing_is_refused():
     labels = {"exclusive": False, "decoder_layers": 0}
     for allowed in (Predict(), Predict(threshold=0.3), Predict(method="linear", threshold=0.3)):
         check_threshold(Path("occ"), labels, allowed)
-    with pytest.raises(UserError, match=r"occ gives each text one code, so predict\.threshold has no effect"):
+    with pytest.raises(UserError, match=r"predict\.threshold = 0\.3: only for .*; occ gives one$"):
         check_threshold(Path("occ"), labels | {"exclusive": True}, Predict(method="linear", threshold=0.3))
-    with pytest.raises(UserError, match=r"predict\.threshold works only with predict\.method: linear"):
+    with pytest.raises(UserError, match=r"only for predict\.method: linear of .* as many as its decoder says"):
         check_threshold(Path("occ"), labels | {"decoder_layers": 3}, Predict(threshold=0.3))
 
 

@@ -69,4 +69,4 @@ def run(args: argparse.Namespace) -> None:
     with held(partial):
         if there := [path for path in written if path.exists()]:
             raise UserError(f"{there[0]} exists already; delete it, or name another file")
-        predict(args.model, args.table, asked, args.out, partial, review, ("--text", "--context"), "--")
+        predict(args.model, args.table, asked, args.out, partial, review, by_hand=True)

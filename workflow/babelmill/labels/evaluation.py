@@ -129,6 +129,7 @@ class Report:
         `method`: the one whose scores are the model's. `cut`: how many texts were cut.
         """
         text = self._text
+        unknown = text.truth[:, text.known :]  # the true codes that the model does not know
         documents = {
             key: sum(counts[key] for counts in text.documents.values()) for key in ("scored", "of", "with_code")
         }
@@ -146,7 +147,10 @@ class Report:
                 "most": self._about["blocks"],
                 "method": method,
                 "codes": [self._code(i) | {"training": int(self._training[i])} for i in self._frequent],
-                "unknown_codes": self._unknown(),
+                "unknown_codes": {
+                    "codes": len(np.unique(unknown.indices)),
+                    "texts": int((metrics.sizes(unknown) > 0).sum()),
+                },
                 "example": self._example(predicted[variant][method]),
                 "cut": cut,
                 "baseline": metrics.figures(text.truth, self._baseline),
@@ -184,11 +188,6 @@ class Report:
         pairs = list(zip(found.likeliest[best].tolist(), found.chances[best].tolist(), strict=True))[:3]
         likeliest = [{"code": self._text.names[code], "chance": chance} for code, chance in pairs if code >= 0]
         return {"text": text, **({"context": context} if context else {}), "likeliest": likeliest}
-
-    def _unknown(self) -> dict[str, Any]:
-        """Return the entry `unknown_codes`, about the true codes that the model does not know."""
-        unknown = self._text.truth[:, self._text.known :]
-        return {"codes": len(np.unique(unknown.indices)), "texts": int((metrics.sizes(unknown) > 0).sum())}
 
     def _figures(self, found: Predictions, method: str) -> dict[str, Any]:
         """Return all figures of a variant and a method."""

@@ -196,23 +196,23 @@ def predict(
     out: Path,
     partial: Path,
     review: Path | None = None,
-    names: Sequence[str] = ("predict.text_column", "predict.context_column"),
-    section: str = "predict",
+    by_hand: bool = False,
 ) -> dict[str, Any]:
     """Write the predictions of a table to `out`, .csv or .tsv, which appears at the end. Return the figures.
 
     `partial` is the folder of what is done so far, which this process has `held`: a call with the same model, table and
-    settings continues from there. `review`: the file for the rows that a person should check first. `names` and
-    `section` say what the settings are called, for errors.
+    settings continues from there. `review`: the file for the rows that a person should check first. `by_hand`: whether
+    errors name the settings as arguments.
     """
     for each in filter(None, (out, review)):
         if each.suffix not in DELIMITERS:
             raise UserError(f"{each}: predictions are written only as .csv or .tsv; change the name of the file")
     check_threshold(folder, labels_of(folder), asked)
-    columns = [Asked(str(asked.text_column), names[0])]
-    columns += [] if asked.context_column is None else [Asked(asked.context_column, names[1], "value")]
+    text, context = ("--text", "--context") if by_hand else ("predict.text_column", "predict.context_column")
+    columns = [Asked(str(asked.text_column), text)]
+    columns += [] if asked.context_column is None else [Asked(asked.context_column, context, "value")]
     settings = asked.model_dump(exclude={"inputs", "review"})
-    table = Table(path, columns, Form.of(section, settings))
+    table = Table(path, columns, Form.of("--" if by_hand else "predict", settings))
     identity = {"table": sha256(path), "model": identity_of(folder), "version": PredictStage.version} | settings
     prediction = Prediction(table, asked, Predictor(folder, scoring_device()))
     figures = prediction.run(Kept(partial, identity))
@@ -308,14 +308,11 @@ def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
 
 def check_threshold(folder: Path, labels: dict[str, Any], asked: schema.Predict) -> None:
     """Raise a UserError if a threshold is given that would have no effect. `labels`: those in config.json."""
-    if asked.threshold is None:
-        return
-    if labels["exclusive"]:
-        raise UserError(f"{folder} gives each text one code, so predict.threshold has no effect: remove it")
-    if asked.method != "linear" and labels["decoder_layers"]:
+    spelt = asked.method != "linear" and labels["decoder_layers"]
+    if asked.threshold is not None and (spelt or labels["exclusive"]):
         raise UserError(
-            "predict.threshold works only with predict.method: linear, since the decoder itself says how many codes a"
-            " text has"
+            f"predict.threshold = {asked.threshold}: only for predict.method: linear of a model that gives texts more"
+            f" codes than one; {folder} gives {'as many as its decoder says' if spelt else 'one'}"
         )
 
 
@@ -324,12 +321,11 @@ def about_contexts(trained: bool | None, asked: schema.Predict) -> str:
 
     `trained` says whether the training text had contexts; it is None if this is not known.
     """
-    given = asked.context_column is not None or bool(asked.context)
-    if trained and not given:
-        return "the model was trained with contexts, but gets none: add them (--context, predict.context_column)"
-    if trained is False and given:
-        return "the model was trained without contexts, but gets some: remove them (--context, predict.context)"
-    return ""
+    given = bool(asked.context_column or asked.context)
+    if trained in (None, given):
+        return ""
+    how, gets = ("with", "none") if trained else ("without", "some")
+    return f"the model was trained {how} contexts, but gets {gets} (--context, predict.context_column)"
 
 
 def write_review(path: Path, count: int, columns: list[str], rows: Iterable[list[str]]) -> None:
