@@ -157,16 +157,3 @@ def test_the_name_of_a_corpus_is_no_language_of_the_card():
     languages = {"occ_uk": {"name": "Occupations"}, "fao": {"name": "Faroese"}, "yrke": {"name": "Yrker", "tag": "no"}}
     configuration = Configuration([("test", {"languages": languages})])
     assert [configuration.table[code].tag for code in languages] == ["", "fao", "no"]
-
-
-def test_tables_in_the_configuration():
-    def refused(message: str, **predict) -> None:
-        with pytest.raises(UserError, match=message):
-            settings("predict.census", **predict)
-
-    refused(
-        r"predict.context_column = 'lang', predict.context = 'da': one of the two", context="da", context_column="lang"
-    )
-    refused(r"'a/b': names are letters and digits", inputs={"a/b": "x.csv"})
-    refused(r"predict.inputs = 'x.csv': input should be a valid dictionary", inputs="x.csv")
-    refused(r"predict.inputs.a = {'file': 'x.csv'}: input should be a valid string", inputs={"a": {"file": "x.csv"}})
