@@ -139,6 +139,7 @@ class GPTBertFolder(Architecture):
 
     network: Any = GPTBert
     shape: Any = GPTBertShape
+    dropout = "hidden_dropout_prob"  # the key of the training's config.json with the dropout of classifiers
     name, module, code, classes = "GPTBert", "gpt_bert", CODE, CLASSES
 
     def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
@@ -149,7 +150,7 @@ class GPTBertFolder(Architecture):
 
     def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
         return trained | {
-            "classifier_dropout": trained["hidden_dropout_prob"],
+            "classifier_dropout": trained[self.dropout],
             "architectures": [self.classes["AutoModelForMaskedLM"]],
             "model_type": f"babelmill_{self.module}",
             "auto_map": {"AutoConfig": f"configuration_{self.module}.{self.name}Config"}
@@ -197,7 +198,7 @@ CLASSES_OF_NORBERT4 = {auto: name.replace("GPTBert", "NorBERT4") for auto, name 
 class NorBERT4Folder(GPTBertFolder):
     """Writes the folder of a NorBERT4, with the published names of weights and keys."""
 
-    network, shape = NorBERT4, NorBERT4Shape
+    network, shape, dropout = NorBERT4, NorBERT4Shape, "hidden_dropout"
     name, module, code, classes = "NorBERT4", "norbert4", CODE_OF_NORBERT4, CLASSES_OF_NORBERT4
 
     def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
@@ -205,9 +206,8 @@ class NorBERT4Folder(GPTBertFolder):
         return [path.name]
 
     def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
-        known = trained | {"hidden_dropout_prob": trained["hidden_dropout"]}
-        dropped = ("architecture", "hidden_dropout_prob", *NORBERT4_NAMES)
-        return {key: value for key, value in super().config(known, export).items() if key not in dropped}
+        ours = ("architecture", *NORBERT4_NAMES)
+        return {key: value for key, value in super().config(trained, export).items() if key not in ours}
 
 
 # Transformers models, whose folder needs no code.
