@@ -20,7 +20,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.evaluation.kept import Kept
 from babelmill.graph import Graph
-from babelmill.labels import prediction, predictor
+from babelmill.labels import prediction
 from babelmill.labels.prediction import Predictor, Wanted, held, write_table
 from babelmill.tables import text
 from babelmill.tables.rows import Table
@@ -215,14 +215,14 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
 
 def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
     """Else a thousand likeliest codes would take as many times the memory."""
-    monkeypatch.setattr(predictor, "CPU_TOKENS", 12)
+    monkeypatch.setattr(prediction, "CPU_TOKENS", 12)
     made, rows = Predictor(labeller, torch.device("cpu")), []
     made._model.encoder.register_forward_pre_hook(
         lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
     )
     pairs = [("", f"word{i}") for i in range(20, 25)]
     assert len(made.predict(pairs, Wanted(top=6)).codes) == 5
-    assert rows == [2, 2, 1], "6 beams of each"
+    assert rows == [1, 2, 2], "6 beams of each"
 
 
 def test_probabilities_that_are_not_numbers_are_an_error(labeller):

@@ -26,6 +26,7 @@ from babelmill.core.files import UserError, atomic_write, read_json, sha256
 from babelmill.core.formats import DELIMITERS
 from babelmill.core.words import NOT_A_NUMBER
 from babelmill.evaluation.kept import Kept
+from babelmill.evaluation.likelihood import batches
 from babelmill.model.code_decoder import longest_text
 from babelmill.release.folder import loading
 from babelmill.runtime.run_lock import locked
@@ -95,11 +96,13 @@ class Predictor:
         tokens = self._tokens(pairs)
         lengths = np.array([len(ids) for ids in tokens])
         most = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
-        spelt = wanted.method == "blocks" and self.labels["decoder_layers"]
         blocks, shown = self.labels["blocks"], min(wanted.top, len(self._index))
+        beams = shown if wanted.method == "blocks" and self.labels["decoder_layers"] else 1
+        sizes = np.clip(lengths, beams, max(beams, self.longest))  # positions of each text, which may be beams
+        order = batches(np.argsort(sizes, kind="stable").tolist(), lambda i: sizes[i], most)
         codes = np.full((len(pairs), blocks + shown), -1)
         chances = np.zeros(codes.shape)
-        for batch in batches(lengths.tolist(), self.longest, most, shown if spelt else 1):
+        for batch in reversed([*order]):  # the longest first, so that memory runs out at once or never
             rows = [tokens[i] if lengths[i] <= self.longest else self._shortened(pairs[i]) for i in batch]
             padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self.device)
             answers = self._model.predict(padded["input_ids"], padded["attention_mask"], **wanted._asdict())
@@ -128,21 +131,6 @@ class Predictor:
         """Return the token ids of a text that is too long, without its end."""
         given = pair if pair[0] else pair[1:]
         return self._tokenizer(*given, truncation=True, max_length=self.longest)["input_ids"]
-
-
-def batches(lengths: Sequence[int], longest: int, positions: int, beams: int = 1) -> Iterator[list[int]]:
-    """Yield the numbers of texts in batches of similar lengths, from the number of tokens of each.
-
-    The longest come first, so that memory runs out at once or never. `longest`: how many tokens the encoder reads.
-    `positions`: how many tokens a batch has at most, including padding; also the largest number of beams.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    done = 0
-    while done < len(order):
-        length = min(lengths[order[done]], longest)
-        size = max(1, positions // max(1, length, beams))
-        yield order[done : done + size]
-        done += size
 
 
 def labels_of(folder: Path) -> dict[str, Any]:
