@@ -58,9 +58,9 @@ def figures(truth: csr_array, found: Predictions) -> dict[str, Any]:
     right = truth.multiply(found.codes)
     exact = (sizes(truth) == sizes(found.codes)) & (sizes(right) == sizes(truth))
     true = is_true(found.likeliest, truth)
-    occurring = np.flatnonzero((truth + found.codes).sum(0))
+    options: dict[str, Any] = {"labels": np.flatnonzero((truth + found.codes).sum(0)), "zero_division": 0}
     rates = {
-        average: precision_recall_fscore_support(truth, found.codes, labels=occurring, average=average, zero_division=0)
+        average: precision_recall_fscore_support(truth, found.codes, average=average, **options)
         for average in ("micro", "macro")
     }
     return {

@@ -99,7 +99,7 @@ class Predictor:
         blocks, shown = self.labels["blocks"], min(wanted.top, len(self._index))
         beams = shown if wanted.method == "blocks" and self.labels["decoder_layers"] else 1
         sizes = np.clip(lengths, beams, max(beams, self.longest))  # positions of each text, which may be beams
-        order = batches(np.argsort(sizes, kind="stable").tolist(), lambda i: sizes[i], most)
+        order = batches(np.argsort(sizes, kind="stable").tolist(), lambda i: int(sizes[i]), most)
         codes = np.full((len(pairs), blocks + shown), -1)
         chances = np.zeros(codes.shape)
         for batch in reversed([*order]):  # the longest first, so that memory runs out at once or never
