@@ -60,8 +60,7 @@ def make_folder(folder: Path) -> Path:
     from babelmill.core.files import write_json
     from babelmill.corpus.builtin import python_docs
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape
-    from babelmill.release.folder.architectures import ExportInputs
-    from babelmill.release.folder.hub_folder import build
+    from babelmill.release.folder.hub_folder import ExportInputs, build
     from babelmill.tokenizer import train
 
     torch.manual_seed(0)

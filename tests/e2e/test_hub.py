@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM
 from babelmill.core import manifest
 from babelmill.core.files import UMASK, UserError, sha256
 from babelmill.release.folder import hub_folder, trying
-from babelmill.release.folder.architectures import ExportInputs
+from babelmill.release.folder.hub_folder import ExportInputs
 from babelmill.release.folder.prove import check_differences
 from babelmill.suites.scoring_model import ScoringModel
 from helpers import SCRIPTS

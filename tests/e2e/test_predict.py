@@ -7,7 +7,6 @@ import re
 import shutil
 import tracemalloc
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,12 +15,13 @@ import transformers
 
 from babelmill.commands.progress import model_status
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import Predict
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
+from babelmill.evaluation.kept import Kept
 from babelmill.graph import Graph
-from babelmill.labels import evaluation, prediction, predictor
-from babelmill.labels.prediction import held, part_of, write_table
-from babelmill.labels.predictor import Predictor, Wanted
+from babelmill.labels import prediction
+from babelmill.labels.prediction import Predictor, Wanted, held, write_table
 from babelmill.tables import text
 from babelmill.tables.rows import Table
 from conftest import Workspace
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.slow
 
 TRADES = {"farmer", "fisher", "smith", "baker", "weaver", "miller"}
 COLUMNS = ["id", "occ1", "lang"]
+LINEAR = Predict(text_column="occ1", method="linear")
 
 
 def table(path: Path, count: int, different: int = 10**9, seed: int = 1) -> list[list[str]]:
@@ -136,13 +137,13 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     table(tmp_path / "in.csv", 9000)
     undisturbed = predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "--method", "linear")
     words = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
-    assert run_killed(*words, name="000001.npz").returncode == -9
-    first = part_of(tmp_path / ".out.csv.partial", 0)
-    assert first.exists() and not (tmp_path / "out.csv").exists()
+    assert run_killed(*words, name="-000002.npz").returncode == -9
+    (first,) = (tmp_path / ".out.csv.partial").glob("*.npz")
+    assert not (tmp_path / "out.csv").exists()
     with np.load(first) as found:
-        kept = dict(found)
-    kept["chances"][0] = 0.125
-    np.savez(first, **kept)
+        scores = found["scores"]
+    scores[0, -6:] = 0.125
+    np.savez(first, scores=scores)
     output = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
     whole, found = (read(tmp_path / name) for name in ("whole.csv", "out.csv"))
     differ = [row for row, before in zip(found, whole, strict=True) if row != before]
@@ -152,34 +153,23 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     assert asked[0] and asked[1] and asked[0][0] == asked[1][0]
 
 
-def test_a_damaged_part_is_predicted_again(labeller, tmp_path):
-    table(tmp_path / "in.csv", 30)
-    rows, columns = Table(tmp_path / "in.csv"), prediction.TextColumns("occ1")
+def test_what_is_damaged_or_of_another_table_is_predicted_again(labeller, tmp_path):
+    rows = table(tmp_path / "in.csv", 30)
 
-    def run() -> list[list[str]]:
-        made = prediction.Prediction(rows, columns, Predictor(labeller, torch.device("cpu")), Wanted(method="linear"))
-        made.run(tmp_path)
+    def run(identity: str = "a") -> list[list[str]]:
+        made = prediction.Prediction(Table(tmp_path / "in.csv"), LINEAR, Predictor(labeller, torch.device("cpu")))
+        made.run(Kept(tmp_path, identity))
         return list(made.rows())
 
-    whole, path = run(), part_of(tmp_path, 0)
+    whole, (path,) = run(), tmp_path.glob("*.npz")
     content = path.read_bytes()
-    for damaged in (
-        content[:-9],
-        b"",
-        content[:1000] + bytes([content[1000] ^ 1]) + content[1001:],
-    ):
+    for damaged in (content[:-9], b"", content[:1000] + bytes([content[1000] ^ 1]) + content[1001:]):
         path.write_bytes(damaged)
         assert run() == whole
-
-
-def test_what_was_kept_for_another_table_is_not_taken_up(labeller, tmp_path):
-    table(tmp_path / "in.csv", 10)
-    kept = tmp_path / ".out.csv.partial"
-    kept.mkdir()
-    (kept / "identity.json").write_text('{"table": "another"}')
-    part_of(kept, 0).write_text("nonsense")
-    assert "going on" not in predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv")
-    assert len(read(tmp_path / "out.csv")) == 10
+    rows[3][1] = "word99"
+    with open(tmp_path / "in.csv", "w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *rows])
+    assert run("b")[4] == whole[4] and not path.exists()
 
 
 def test_two_at_once_do_not_mix(labeller, tmp_path):
@@ -187,9 +177,9 @@ def test_two_at_once_do_not_mix(labeller, tmp_path):
     kept = tmp_path / ".out.csv.partial"
     asked = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv")
     with held(kept):
-        part_of(kept, 0).touch()
+        (kept / "a-000001.npz").touch()
         second = run_module(*asked)
-        assert part_of(kept, 0).exists(), "the first one goes on"
+        assert (kept / "a-000001.npz").exists(), "the first one goes on"
     assert second.returncode == 1 and not (tmp_path / "out.csv").exists()
     assert f"error: {kept}: another prediction is writing here: process {os.getpid()} on " in second.stderr
     assert not kept.exists() and run_module(*asked).returncode == 0 and not kept.exists()
@@ -207,8 +197,8 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
         assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: "), done.stderr
         assert message in done.stderr and "Traceback" not in done.stderr
 
-    refused("not a label model", tmp_path / "model", tmp_path / "in.csv", out)
-    refused("is not a model, since it has no config.json", tmp_path, tmp_path / "in.csv", out)
+    refused("not a converted label model", tmp_path / "model", tmp_path / "in.csv", out)
+    refused("no model is here (config.json)", tmp_path, tmp_path / "in.csv", out)
     refused("there are 'id', 'occ1', 'lang'", labeller, tmp_path / "in.csv", out, "--text", "occ2")
     (tmp_path / "taken.csv").write_text("occ1,lang,code_1\nx,,1\n")
     refused(
@@ -217,40 +207,31 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
     refused("are written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
     refused("predict.threshold = 2.0: ", labeller, tmp_path / "in.csv", out, "--threshold", 2)
-    refused("the decoder itself says", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)
+    refused("gives as many as its decoder says", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)
     refused(
         "is the same file as --out", labeller, tmp_path / "in.csv", out, "--review", 5, tmp_path / "model/../out.csv"
     )
 
 
-def test_no_batch_has_more_beams_than_tokens(labeller, tmp_path, monkeypatch):
+def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
     """Else a thousand likeliest codes would take as many times the memory."""
-    monkeypatch.setattr(predictor, "CPU_TOKENS", 12)
-    (tmp_path / "in.csv").write_text("occ1\n")
+    monkeypatch.setattr(prediction, "CPU_TOKENS", 12)
     made, rows = Predictor(labeller, torch.device("cpu")), []
-    asked = (Table(tmp_path / "in.csv"), prediction.TextColumns("occ1"), made, Wanted(top=6))
     made._model.encoder.register_forward_pre_hook(
         lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
     )
     pairs = [("", f"word{i}") for i in range(20, 25)]
-    assert len(prediction.Prediction(*asked).values(pairs)["codes"]) == 5
-    assert rows == [2, 2, 1], "6 beams of each"
+    assert len(made.predict(pairs, Wanted(top=6)).codes) == 5
+    assert rows == [1, 2, 2], "6 beams of each"
 
 
 def test_probabilities_that_are_not_numbers_are_an_error(labeller):
-    """Also where a whole validation text is predicted."""
     made = Predictor(labeller, torch.device("cpu"))
     for parameter in made._model.parameters():
         parameter.data.fill_(torch.nan)
-    with pytest.raises(
-        UserError, match="linear: the probability of a code is not a number: the weights of this model are dam"
-    ):
-        list(made.found([("", "word20")], Wanted(method="linear")))
-    text = SimpleNamespace(languages=[0], texts=lambda: iter([("", "word20")]))
-    with pytest.raises(
-        UserError, match="linear: the probability of a code is not a number: the weights of this model are dam"
-    ):
-        evaluation.predict(made, text, "linear", lambda count: None)
+    wrong = "linear: the probability of a code is not a number: the weights of this model are dam"
+    with pytest.raises(UserError, match=wrong):
+        made.predict([("", "word20")], Wanted(method="linear"))
 
 
 def test_memory_grows_with_different_texts_alone(labeller, tmp_path, monkeypatch):
@@ -262,9 +243,8 @@ def test_memory_grows_with_different_texts_alone(labeller, tmp_path, monkeypatch
         table(tmp_path / f"{count}.csv", count, 50)
         rows = Table(tmp_path / f"{count}.csv")
         tracemalloc.start()
-        made = prediction.Prediction(rows, prediction.TextColumns("occ1"), made_once, Wanted(method="linear"))
-        (tmp_path / f"{count}").mkdir()
-        assert made.run(tmp_path / f"{count}")["rows"] == count
+        made = prediction.Prediction(rows, LINEAR, made_once)
+        assert made.run(Kept(tmp_path / f"{count}", ""))["rows"] == count
         write_table(tmp_path / f"{count}.out.csv", made.columns, made.rows())
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
@@ -316,8 +296,7 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     kept = Path("results/unfinished/predict/occ.two")
     Path("predictions/occ/two.json").unlink()  # as Snakemake does before the job begins
     with held(kept):
-        prediction.keep_only(kept, {})
-        part_of(kept, 0).touch()
+        (kept / "a-000001.npz").touch()
         state, note = told()
         assert state == "stopped" and note.startswith("two: 4,096 texts; ")
     configuration = configure(top=3)

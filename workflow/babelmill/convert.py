@@ -38,16 +38,15 @@ def convert(job: Job[ConvertStage]) -> None:
     manifest.verify_upstream(export_folder, train, tokenizer_folder)
     evaluation = read_json(evaluated / "evaluation.json")
     scores, overlaps, tuned = {}, {}, {}
-    for folder in scored:
-        about = manifest.verify(folder, "scores.json")
+    for folder in (*scored, *tuned_folders):
+        about, found = manifest.verify(folder, "scores.json")["settings"], read_json(folder / "scores.json")
         manifest.verify_upstream(folder, export_folder)
-        scores[about["settings"]["suite"]] = read_json(folder / "scores.json")
+        if "suite" not in about:
+            tuned[f"{about['task']}/{about['seed']}"] = found
+            continue
+        scores[about["suite"]] = found
         if path := overlap_of(folder):
-            overlaps[about["settings"]["suite"]] = read_json(path)
-    for folder in tuned_folders:
-        about = manifest.verify(folder, "scores.json")["settings"]
-        manifest.verify_upstream(folder, export_folder)
-        tuned[f"{about['task']}/{about['seed']}"] = read_json(folder / "scores.json")
+            overlaps[about["suite"]] = read_json(path)
     exported = ExportStage.from_content(export["settings"], export_folder).export
     asked = TokenizerStage.from_content(manifest.read(tokenizer_folder)["settings"], tokenizer_folder)
     source = (settings.source or asked.of_model) if asked.of_model else asked.tokenizer.source

@@ -58,9 +58,9 @@ from babelmill.evaluation.likelihood import Model
 from babelmill.evaluation.metrics import DOCUMENTS, Score, described, in_words, pooled
 from babelmill.evaluation.rows import Row, Text
 from babelmill.evaluation.validation_text import ValidationText, of_documents
-from babelmill.labels.corpus_codes import listed
+from babelmill.labels.codes import listed
 from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
-from babelmill.labels.predictor import Predictor
+from babelmill.labels.prediction import Predictor
 from babelmill.release.elsewhere.given_model import methods_of
 from babelmill.release.folder.loading import aligned, load, tokenizer_of
 from babelmill.runtime import gpu_claims

@@ -30,8 +30,7 @@ from babelmill.core.files import UserError, atomic_folder, copy_file
 from babelmill.core.places import PACKAGE
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import short
-from babelmill.release.folder.architectures import ExportInputs
-from babelmill.release.folder.hub_folder import build, prove
+from babelmill.release.folder.hub_folder import ExportInputs, build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.runtime.checkpoint import Snapshots
 from babelmill.stages import CHECKPOINTS, ExportStage

@@ -157,18 +157,16 @@ def publish_folder(
     api, message = HfApi(token=hub_token()), message or f"{model}, by Babelmill {__version__}"
     verified = manifest.verify(folder)
     files = files_of(folder, verified) | ({SUBMISSION: submission} if submission else {})
-    with explained(functools.partial(explanation, repository)):
+    branches = {}
+    with explained(lambda error: explanation(repository, error)):
         if "{username}" in repository:
             repository = repository.replace("{username}", patiently(api.whoami)["name"])
-    with explained(functools.partial(explanation, repository)):
         target = functools.partial(push, api, repository, model, private)
-        commit = patiently(lambda: target(files, message, parent))
-        branches = {}
+        commit = patiently(functools.partial(target, files, message, parent))
         for name in verified["figures"].get("snapshots", {}):
             place = folder / FOLDER / name
             snapshot = files_of(place, manifest.verify(place, within=folder))
-            given = functools.partial(target, snapshot, f"{message}: {name}", branch=name)
-            branches[name] = patiently(given)
+            branches[name] = patiently(functools.partial(target, snapshot, f"{message}: {name}", branch=name))
     return {
         "repository": repository,
         "private": private,

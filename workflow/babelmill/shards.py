@@ -29,7 +29,7 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import count_words, plural, short
-from babelmill.labels.corpus_codes import CodeReader
+from babelmill.labels.codes import CodeReader
 from babelmill.stages import ShardsStage
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import Labels, write_shard

@@ -705,6 +705,7 @@ class PredictStage(NamedStage):
 
     stage = "predict"
     named = "predictions/{model}/{part}.json"
+    at_once: ClassVar[int] = 4096  # texts that are predicted, and kept for an interruption, together
 
     predict: schema.Predict
     input: str = ""  # the name of the table

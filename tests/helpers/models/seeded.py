@@ -17,8 +17,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
-from babelmill.release.folder.architectures import ExportInputs
-from babelmill.release.folder.hub_folder import build
+from babelmill.release.folder.hub_folder import ExportInputs, build
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.stages import ExportStage
 from helpers import DATA

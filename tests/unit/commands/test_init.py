@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from babelmill import __version__
+from babelmill.commands import init
 from babelmill.core.files import read_json
 from conftest import ROOT, SMALL, write_texts
 from helpers.programs.prepared import run_module
@@ -68,6 +69,28 @@ def test_what_is_there_stays_and_what_is_missing_comes_back(folder):
     assert "here: 1 file written" in run("babelmill", "init", "here")
     after = contents(folder / "here")
     assert "rule mine" in after["Snakefile"] and after["config/demo.yaml"] == before["config/demo.yaml"]
+
+
+def test_what_is_no_file_is_refused_and_stays(folder):
+    (folder / "here/config/config.yaml").mkdir(parents=True)
+    (folder / "there/config").mkdir(parents=True)
+    (folder / "there/config/config.yaml").symlink_to("my/settings.yaml")
+    for name in ("here", "there"):
+        output = run("babelmill", "init", name, check=False)
+        assert output.startswith(f"error: {name}/config/config.yaml: a file is expected, not a folder or a link")
+        assert not (folder / name / "Snakefile").exists()
+    assert os.readlink(folder / "there/config/config.yaml") == "my/settings.yaml"
+
+
+def test_the_settings_of_a_clone_are_not_those_of_its_users(tmp_path, monkeypatch):
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text("targets: [eng]\n")
+    for arguments in (("init", "-q"), ("add", "config"), ("commit", "-qm", "First")):
+        subprocess.run([*git, *arguments], check=True)
+    (tmp_path / "config/config.yaml").write_text("publish: {username: ada}\n")
+    monkeypatch.setattr(init, "ROOT", tmp_path)
+    assert init.copied("config/config.yaml") == "targets: [eng]\n"
 
 
 @pytest.mark.parametrize("name", ["Snakefile", "workflow/Snakefile"])

@@ -165,9 +165,10 @@ def test_like_inherits_key_by_key():
         ({"b": {"like": "egn"}}, "models.b.like = 'egn': there is no such model; did you mean eng?"),
         ({"b": {"like": "b"}}, "b is like b, which is a circle"),
         ({"b": {"like": "c"}, "c": {"like": "b"}}, "b is like c is like b, which is a circle"),
+        ({"b": {"like": "x_rate0p1_s1"}}, "b is like x_rate0p1_s1 is like b, which is a circle"),
     ],
 )
 def test_a_wrong_like_is_one_line(models, words):
     with pytest.raises(UserError) as error:
-        configuration(models=models).model("b")
+        configuration({"x": {"base": "b", "vary": {"train.learning_rate": [0.1, 0.2]}}}, models=models).model("b")
     assert words in str(error.value) and str(error.value).startswith("config.yaml: ")

@@ -10,7 +10,7 @@ from babelmill.labels.codes import Codes
 from babelmill.labels.data import LabelBatch
 from babelmill.labels.folder import LabelsFolder
 from babelmill.labels.network import LabelsNetwork
-from babelmill.release.folder.architectures import ExportInputs
+from babelmill.release.folder.hub_folder import ExportInputs
 from babelmill.release.folder.prove import check_differences, compare_variant
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks.transformers_models import CLASSIFIER, make_config

@@ -25,8 +25,7 @@ from babelmill.labels.data import (
     letter_of,
     most_codes,
 )
-from babelmill.labels.labeller import Labeller, make_encoder
-from babelmill.labels.network import LabelsNetwork, WithLabelLoss, block_losses
+from babelmill.labels.network import Labeller, LabelsNetwork, WithLabelLoss, block_losses, make_encoder
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import Texts
@@ -44,6 +43,11 @@ CPU = torch.device("cpu")
 ALONE = Processes(0, 1, 1, CPU)
 FRAME = Frame(((1,), ()), ((1,), (1,), ()), VOCABULARY.pad)
 LENGTH = 16
+TRAIN = {"objective": "labels", "sequence_lengths": [LENGTH], "phase_starts": [0.0], "max_steps": 150}
+TRAIN |= {"global_batch_tokens": 32 * LENGTH, "clip_norm": 1e9, "optimizer": "adamw", "learning_rate": 1e-2}
+TRAIN |= {"weight_decay": 0, "batch_reduction": 1}
+BERT = {"model_type": "bert", "hidden_dropout_prob": 0, "hidden_size": 32, "num_hidden_layers": 2}
+BERT |= {"num_attention_heads": 2, "intermediate_size": 64}
 
 
 @pytest.fixture(scope="module")
@@ -56,31 +60,10 @@ def make(shard):
     """A function that makes a trainer of labels."""
 
     def make(processes: Processes = ALONE, code: str = "general", **values) -> Trainer:
-        train = section(
-            "train",
-            **{
-                **{"objective": "labels", "sequence_lengths": [LENGTH], "phase_starts": [0.0], "max_steps": 150},
-                **{
-                    "global_batch_tokens": 32 * LENGTH,
-                    "clip_norm": 1e9,
-                    "optimizer": "adamw",
-                    "learning_rate": 1e-2,
-                    "weight_decay": 0,
-                    "batch_reduction": 1,
-                },
-                **values,
-            },
-        )
+        train = section("train", **TRAIN | values)
         labels = section("labels", code=code, block_size=7, decoder_layers=1)
         codes, most = known_codes([shard], code, 7), most_codes([shard])
-        config = {
-            "model_type": "bert",
-            "hidden_dropout_prob": 0,
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-        }
-        model = section("model", architecture="transformers", config={**config, "intermediate_size": 64})
+        model = section("model", architecture="transformers", config=BERT)
         stream = LabelStream([shard], FRAME, codes, most, 7, CPU, train.unknown_context)
         layouts = [DocumentRows(shard.offsets, LENGTH, shard.labels.offsets)]
         plan = Plan(train, 1.0, layouts, labels.blocks_weight if codes.block_size else 0.0)

@@ -12,8 +12,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.labels.codes import Codes
 from babelmill.labels.data import begun
-from babelmill.labels.labeller import Labeller, make_encoder
-from babelmill.labels.network import LabelsNetwork, encoder_config
+from babelmill.labels.network import Labeller, LabelsNetwork, encoder_config, make_encoder
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.tokens import characters
 from babelmill.tokens.vocabulary import Vocabulary

@@ -5,8 +5,7 @@ import torch
 from tokenizers import Tokenizer, models
 
 from babelmill.core.files import UserError
-from babelmill.release.folder.architectures import Case
-from babelmill.release.folder.hub_folder import special_tokens
+from babelmill.release.folder.hub_folder import Case, special_tokens
 from babelmill.release.folder.prove import Logits, check_differences, differences
 
 

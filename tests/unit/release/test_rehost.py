@@ -19,9 +19,10 @@ from babelmill.hub import client
 from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
-from babelmill.release.card.earlier_card import EarlierCard, read_card
+from babelmill.release.card.card import EarlierCard, read_card
 from babelmill.release.elsewhere import rehosting
-from babelmill.release.elsewhere.old_models import (
+from babelmill.release.elsewhere.published_models import EMBEDDING
+from babelmill.release.elsewhere.rehosting import (
     TABLE,
     OldModel,
     WeightFiles,
@@ -31,7 +32,6 @@ from babelmill.release.elsewhere.old_models import (
     read_weights,
     shipped,
 )
-from babelmill.release.elsewhere.published_models import EMBEDDING
 from babelmill.tokenizer import train
 from babelmill.tokens.tokenizer_file import encode
 from helpers.hub.hub_data import BOS, EOS, SENTENCES, VOCABULARY, learn
@@ -59,11 +59,10 @@ def here(*names: str) -> Files:
 def test_checkpoints_are_found_by_language():
     names = ["mono_eng_small.bin", "mono_eng_small_ema.bin", "mono_deu_small.bin", "mono_eng_state_dict.bin", "x.txt"]
     english = WeightFiles([], {"main": [names[0]], "ema": [names[1]]})
-    assert checkpoints(names, "*.bin", PATTERN) == {"eng": english, "deu": WeightFiles([], {"main": [names[2]]})}
-    assert checkpoints(names, "mono_eng_small*", None) == {None: english}
-    assert checkpoints(names, None, None) == {}
+    assert checkpoints(names, PATTERN) == {"eng": english, "deu": WeightFiles([], {"main": [names[2]]})}
+    assert checkpoints(names, "mono_eng_small.*") == {None: english}
     with pytest.raises(UserError, match=r"mono_eng_small.bin and mono_deu_small.bin are both the main weights"):
-        checkpoints(names, "mono_*", r"mono_[a-z]{3}_small(?P<ema>_ema)?\.bin")
+        checkpoints(names, r"mono_[a-z]{3}_small(?P<ema>_ema)?\.bin")
 
 
 @pytest.mark.parametrize(
@@ -307,9 +306,8 @@ def test_checkpoints_in_a_folder(hub, folder, capsys):
     (folder / "old").mkdir()
     for name in ("mono_eng_small.bin", "mono_eng_small_ema.bin", "mono_deu_small.bin"):
         (folder / "old" / name).write_bytes(pickled(weights("module.")))
-    pattern = ["--checkpoint-glob", "*.bin", "--checkpoint-regex", PATTERN]
     write_json("base.json", config())
-    command = ["./old", *pattern, "--config", "base.json"]
+    command = ["./old", "--checkpoint-regex", PATTERN, "--config", "base.json"]
     assert "gives '/old', which is not owner/name" in messages(capsys, *command)["./old (deu)"]
     lines = messages(capsys, *command, "--repo-template", "ada/new", "--tokenizer", "{language}.json")
     assert lines["./old (eng)"].startswith("failed: ada/new is the target of ./old (deu)")

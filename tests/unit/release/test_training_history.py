@@ -28,13 +28,16 @@ def test_losses_keep_kinds_and_weights_apart(record):
     assert found["tokens"].max() == tokens[60]
 
 
-def test_unknown_losses_and_equal_averages_are_left_out():
+def test_unknown_losses_and_equal_averages_are_left_out(tmp_path):
     validation = {"kind": "validation", "loss": 3.0, "loss_causal": 3.0, "ema_loss": 3.0, "ema_loss_causal": 3.0}
     train = {"kind": "train", "tokens": 100, "loss": None, "loss_causal": None, "z_loss": 1.0}
     found = losses([validation, train, validation, train | {"tokens": 200, "loss_causal": 2.0}])
     expected = [("causal", "last", 0, 3.0), ("causal", "last", 100, 3.0), ("causal", "training", 200, 2.0)]
     assert list(found.itertuples(index=False, name=None)) == expected
     assert len(losses([])) == 0
+    (tmp_path / "metrics.jsonl").write_text("")
+    draw(tmp_path, "eng")
+    assert not (tmp_path / PICTURE).exists()
 
 
 def test_a_picture_of_a_run_that_goes_on(finished, tmp_path, monkeypatch, record, caplog):
@@ -57,12 +60,6 @@ def test_a_picture_of_a_run_that_goes_on(finished, tmp_path, monkeypatch, record
     with Image.open(tmp_path / PICTURE) as image:
         image.verify()
         assert image.format == "PNG" and image.size == (1320, 480), "a panel of each kind of rows"
-
-
-def test_a_record_without_losses_has_no_picture(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text("")
-    draw(tmp_path, "eng")
-    assert not (tmp_path / PICTURE).exists()
 
 
 def test_what_cannot_be_written_does_not_stop_a_run(tmp_path, caplog, monkeypatch):

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from babelmill.config.schema import Export
 from babelmill.core.files import write_json
-from babelmill.release.folder.architectures import ExportInputs, TransformersFolder
+from babelmill.release.folder.hub_folder import ExportInputs, TransformersFolder
 from babelmill.release.folder.loading import load
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
 from babelmill.training.networks.loss import loss

@@ -14,8 +14,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.labels.codes import Codes
-from babelmill.labels.labeller import Labeller, make_encoder
-from babelmill.labels.network import LabelsNetwork, encoder_config
+from babelmill.labels.network import Labeller, LabelsNetwork, encoder_config, make_encoder
 from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary

@@ -14,7 +14,7 @@ from babelmill.config.schema import Export
 from babelmill.config.transformers_keys import keys
 from babelmill.core.files import write_json
 from babelmill.release.card.card import ALSO_IN_4
-from babelmill.release.folder.architectures import ExportInputs, TransformersFolder
+from babelmill.release.folder.hub_folder import ExportInputs, TransformersFolder
 from babelmill.release.folder.loading import runs_code
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
 from babelmill.runtime.checkpoint import write_tensors

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Convert the model."""
     log.info("loading PyTorch")
-    from babelmill.release.elsewhere import old_models, rehosting  # imports PyTorch
+    from babelmill.release.elsewhere import rehosting  # imports PyTorch
 
     try:
         (model,) = rehosting.models_in(args.source, args.config).values()
@@ -42,4 +42,4 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.source}: {why}") from None
     tokenizer = rehosting.tokenizer_of(model, args.tokenizer)
     name = re.sub(r"[^\w.-]+", "-", args.out.name)  # as a repository on the Hub
-    old_models.convert(model, tokenizer, args.masked_target, args.out, name, {})
+    rehosting.convert(model, tokenizer, args.masked_target, args.out, name, {})

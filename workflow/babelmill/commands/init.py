@@ -12,6 +12,8 @@ Nothing is ever overwritten: what is already there stays, and what is missing is
 """
 
 import argparse
+import os
+import subprocess
 from pathlib import Path
 from shlex import quote
 
@@ -33,7 +35,8 @@ workflow.default_target = "all"  # a bare `snakemake` builds the `targets:` of c
 '''
 OURS = "from babelmill.core.places import ROOT\n"  # a Snakefile with this line is one of these
 SNAKEFILES = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")  # the ones that Snakemake finds
-COPIED = ("config/config.yaml", "config/demo.yaml", "profiles/*.*", "profiles/*/*.*")
+SETTINGS = "config/config.yaml"
+COPIED = (SETTINGS, "config/demo.yaml", "profiles/*.*", "profiles/*/*.*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +49,9 @@ def run(args: argparse.Namespace) -> None:
     folder: Path = args.folder
     refuse(folder)
     files = {"Snakefile": SNAKEFILE} | {name: copied(name) for name in names()}
+    for path in (folder / name for name in files):
+        if os.path.lexists(path) and not path.is_file():
+            raise UserError(f"{line(str(path))}: a file is expected, not a folder or a link to nothing: remove it")
     missing = {name: text for name, text in files.items() if not (folder / name).exists()}
     for name, text in missing.items():
         with atomic_write(folder / name, "w") as file:
@@ -77,5 +83,10 @@ def names() -> list[str]:
 def copied(name: str) -> str:
     """Return the text of a copied file. What it names beside itself, and is not copied, it then names by its path."""
     text = (ROOT / name).read_text(encoding="utf-8")
+    if name == SETTINGS and (ROOT / ".git").exists():  # a clone, whose own settings are not for others
+        committed = subprocess.run(["git", "-C", ROOT, "show", f"HEAD:{name}"], capture_output=True, text=True)
+        if committed.returncode:
+            raise UserError(f"git does not show {name} of {line(str(ROOT))}: {line(committed.stderr.strip(), 200)}")
+        text = committed.stdout
     text = text.replace("$schema=", f"$schema={ROOT}/config/").replace("](../", f"]({ROOT}/")
     return text.replace(" config/defaults.yaml", f" {ROOT}/config/defaults.yaml").replace("(docs/", f"({ROOT}/docs/")

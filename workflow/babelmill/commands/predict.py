@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from babelmill.config.mistakes import worded
 from babelmill.config.schema import Predict
-from babelmill.core.files import UserError, sha256
+from babelmill.core.files import UserError
 from babelmill.core.stage_entry import utf8
 from babelmill.release.elsewhere.given_model import converted_folder
 
@@ -56,25 +56,17 @@ def section_of(args: argparse.Namespace) -> Predict:
 def run(args: argparse.Namespace) -> None:
     """Predict the rows of the table."""
     asked = section_of(args)
-    review = (asked.review, Path(os.path.expanduser(args.review[1]))) if args.review else None
-    written = [args.out, *([review[1]] if review else [])]
+    review = Path(os.path.expanduser(args.review[1])) if args.review else None
+    written = list(filter(None, (args.out, review)))
     if len({path.resolve() for path in written}) < len(written):
-        raise UserError(f"--review {written[1]} is the same file as --out: name another file")
+        raise UserError(f"--review {review} is the same file as --out: name another file")
     import torch  # takes seconds
 
-    from babelmill.predict import TextColumns, Wanted, held, labels_of, predict
-    from babelmill.tables.rows import Table
-    from babelmill.tables.text import Form
+    from babelmill.predict import held, predict
 
-    labels_of(args.model)  # check the model first: a table may take minutes to read
     torch.set_num_threads(args.threads)
-    columns = TextColumns(args.text_column, asked.context_column, asked.context or "")
-    how = {"delimiter": asked.delimiter, "encoding": asked.encoding, "quoting": asked.quoting}
     partial = args.out.with_name(f".{args.out.name}.partial")
     with held(partial):
         if there := [path for path in written if path.exists()]:
             raise UserError(f"{there[0]} exists already; delete it, or name another file")
-        table = Table(args.table, columns.columns("--text", "--context"), Form.of("--", how))
-        identity = {"table": sha256(args.table), "read": how}
-        wanted = Wanted(asked.top, asked.method, asked.threshold)
-        predict(args.model, table, columns, args.out, partial, identity, wanted, review)
+        predict(args.model, args.table, asked, args.out, partial, review, by_hand=True)

@@ -22,7 +22,7 @@ from babelmill.core.files import UserError, trouble
 from babelmill.hub.credentials import hub_token
 
 if TYPE_CHECKING:
-    from babelmill.release.elsewhere.old_models import OldModel
+    from babelmill.release.elsewhere.rehosting import OldModel
 
 log = logging.getLogger("babelmill.rehost")
 
@@ -37,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tokenizer = "take this repository's tokenizer, or this file; {language} stands for the language"
     add("--tokenizer", metavar="ID_OR_PATH", help=tokenizer)
     add("--config", type=Path, metavar="FILE", help="read the shape from this JSON file, if there is no config.json")
-    add("--checkpoint-glob", metavar="GLOB", help="read the weights from these files, such as 'mono_*_small_1_2*.bin'")
-    names = r"read their names by this expression: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'"
+    names = r"read the weights of each language from such files: '^mono_(?P<lang>[a-z]{3})_small(?P<ema>_ema)?\.bin$'"
     add("--checkpoint-regex", metavar="REGEX", help=names)
     template = (
         "push to this repository, named by the {owner}, {name} and {language} of the old one (default: the old one)"
@@ -51,8 +50,6 @@ def check(args: argparse.Namespace) -> None:
     """Raise a UserError if arguments do not go together, or if the token is missing."""
     if args.push:
         hub_token()
-    if args.checkpoint_regex and not args.checkpoint_glob:
-        args.checkpoint_glob = "*"
     try:
         re.compile(args.checkpoint_regex or "")
     except re.error as error:
@@ -97,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     for source in [args.source] if local else rehosting.repositories(args.source):
         with lines.of(source, source):
             try:
-                found = rehosting.models_in(source, args.config, args.checkpoint_glob, args.checkpoint_regex)
+                found = rehosting.models_in(source, args.config, args.checkpoint_regex)
             except rehosting.Skipped as why:
                 lines.say(source, f"skipped: {why}")
                 continue

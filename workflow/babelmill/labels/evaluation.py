@@ -19,7 +19,6 @@ It has the same keys as for every model (`metrics`, `variants`, `languages`, `do
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,9 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.evaluation.metrics import described
 from babelmill.labels import metrics
-from babelmill.labels.codes import Codes
-from babelmill.labels.corpus_codes import CodeReader
+from babelmill.labels.codes import CodeReader, Codes
 from babelmill.labels.metrics import Predictions, indicator
-from babelmill.labels.predictor import Pair, Predictor, Wanted
+from babelmill.labels.prediction import Pair, Predictor, Wanted
 from babelmill.tokens.documents import Documents
 
 WINDOW = 16_384  # texts that are sorted by length together, so that few positions are padding
@@ -50,48 +48,38 @@ class LabelledText:
     """
 
     def __init__(self, corpora: dict[str, Path], labels: schema.Labels, known: list[str]):
-        self._numbers = {name: i for i, name in enumerate(known)}
-        self._labels, self.known, self.language_names = labels, len(known), list(corpora)
-        self._documents: list[Documents] = []
-        self._chosen: list[np.ndarray] = []  # for each language, which documents have a code
+        numbers = {name: i for i, name in enumerate(known)}  # a new code gets the next number
+        self.known, self.language_names = len(known), list(corpora)
+        self.texts: list[Pair] = []
+        self.documents: dict[str, dict[str, int]] = {}  # {language: counts} of all documents, and those with a code
         truth: list[list[int]] = []
-        for folder in corpora.values():
-            truth += self._read(folder)
+        for language, folder in corpora.items():
+            documents, reader, before = (
+                Documents(folder / "validation.parquet", contexts=True),
+                CodeReader(labels),
+                len(truth),
+            )
+            if not documents.labelled:
+                raise UserError(f"{documents.path}: has no labels; set corpus.label_columns and run the workflow again")
+            for pair, (cells, origin) in zip(pairs_of(documents), documents.labels(), strict=True):
+                if codes := reader.of_document(cells, origin):
+                    self.texts.append(pair)
+                    truth.append([numbers.setdefault(code, len(numbers)) for code in codes])
+            size = len(truth) - before
+            self.documents[language] = {"scored": size, "of": documents.count, "with_code": size}
         if not truth:
             raise UserError(f"no validation text of {escape.some(corpora)} has a code: there is nothing to measure")
-        sizes = [int(chosen.sum()) for chosen in self._chosen]
-        # {language: counts} of all documents, of those with a code, and of the scored ones, which are the same
-        self.documents = {
-            language: {"scored": size, "of": documents.count, "with_code": size}
-            for language, size, documents in zip(corpora, sizes, self._documents, strict=True)
-        }
-        self.names = list(self._numbers)  # code i is `names[i]`; the model knows the first `known` ones
+        self.names = list(numbers)  # code i is `names[i]`; the model knows the first `known` ones
         self.truth = indicator(truth, len(self.names))  # [texts, codes]
+        sizes = [counts["scored"] for counts in self.documents.values()]
         self.languages = np.repeat(np.arange(len(corpora)), sizes)  # [texts] int64, indices into `language_names`
 
-    def _read(self, folder: Path) -> list[list[int]]:
-        """Return the codes of the texts of a corpus that have a code."""
-        documents = Documents(folder / "validation.parquet", contexts=True)
-        if not documents.labelled:
-            raise UserError(f"{documents.path}: has no labels; set corpus.label_columns and run the workflow again")
-        reader = CodeReader(self._labels)
-        codes = [reader.of_document(cells, origin) for cells, origin in documents.labels()]
-        self._documents.append(documents)
-        self._chosen.append(np.array([bool(each) for each in codes]))
-        return [self._numbered(each) for each in codes if each]
 
-    def _numbered(self, codes: list[str]) -> list[int]:
-        """Return codes as numbers. A new code gets the next number."""
-        return [self._numbers.setdefault(code, len(self._numbers)) for code in codes]
-
-    def texts(self) -> Iterator[Pair]:
-        for documents, chosen in zip(self._documents, self._chosen, strict=True):
-            has_code = iter(chosen)
-            for texts, sizes in documents.batches():
-                contexts = texts[::2] if documents.pieces == 2 else [""] * len(sizes)
-                for pair in zip(contexts, texts[documents.pieces - 1 :: documents.pieces], strict=True):
-                    if next(has_code):
-                        yield pair
+def pairs_of(documents: Documents) -> Iterator[Pair]:
+    """Yield the context and the text of each document."""
+    for texts, _ in documents.batches():
+        contexts = texts[::2] if documents.pieces == 2 else [""] * len(texts)
+        yield from zip(contexts, texts[documents.pieces - 1 :: documents.pieces], strict=True)
 
 
 def predict(
@@ -102,19 +90,12 @@ def predict(
     `progress` is called with the number of texts that have just been predicted. A UserError says that a probability is
     not a number.
     """
-    count, top = len(text.languages), max(*metrics.TOPS, predictor.labels["blocks"])
-    index = {code: number for number, code in enumerate(predictor.labels["codes"])}
-    codes: list[list[int]] = [[] for _ in range(count)]
-    likeliest, chances = np.full((count, top), -1, np.int64), np.zeros((count, top))
-    stream, done, cut = text.texts(), 0, 0
-    while window := list(islice(stream, WINDOW)):
-        for i, was_cut, found in predictor.found(window, Wanted(top, method), progress):
-            cut += was_cut
-            codes[done + i] = list(dict.fromkeys(index[code] for code, _ in found.codes))
-            for place, (code, chance) in enumerate(found.likeliest):
-                likeliest[done + i, place], chances[done + i, place] = index[code], chance
-        done += len(window)
-    return Predictions(indicator(codes, len(text.names)), likeliest, chances), cut
+    blocks, wanted = predictor.labels["blocks"], Wanted(max(*metrics.TOPS, predictor.labels["blocks"]), method)
+    windows = [text.texts[i : i + WINDOW] for i in range(0, len(text.texts), WINDOW)]
+    answers = (predictor.predict(window, wanted, progress) for window in windows)
+    cut, codes, chances = map(np.concatenate, zip(*answers, strict=True))
+    predicted = [list(dict.fromkeys(code for code in row if code >= 0)) for row in codes[:, :blocks].tolist()]
+    return Predictions(indicator(predicted, len(text.names)), codes[:, blocks:], chances[:, blocks:]), int(cut.sum())
 
 
 def always(frequent: list[int], text: LabelledText) -> Predictions:
@@ -148,6 +129,7 @@ class Report:
         `method`: the one whose scores are the model's. `cut`: how many texts were cut.
         """
         text = self._text
+        unknown = text.truth[:, text.known :]  # the true codes that the model does not know
         documents = {
             key: sum(counts[key] for counts in text.documents.values()) for key in ("scored", "of", "with_code")
         }
@@ -165,7 +147,10 @@ class Report:
                 "most": self._about["blocks"],
                 "method": method,
                 "codes": [self._code(i) | {"training": int(self._training[i])} for i in self._frequent],
-                "unknown_codes": self._unknown(),
+                "unknown_codes": {
+                    "codes": len(np.unique(unknown.indices)),
+                    "texts": int((metrics.sizes(unknown) > 0).sum()),
+                },
                 "example": self._example(predicted[variant][method]),
                 "cut": cut,
                 "baseline": metrics.figures(text.truth, self._baseline),
@@ -199,15 +184,10 @@ class Report:
         if not len(fit):
             return None
         best = int(fit[0])
-        context, text = next(islice(self._text.texts(), best, None))
+        context, text = self._text.texts[best]
         pairs = list(zip(found.likeliest[best].tolist(), found.chances[best].tolist(), strict=True))[:3]
         likeliest = [{"code": self._text.names[code], "chance": chance} for code, chance in pairs if code >= 0]
         return {"text": text, **({"context": context} if context else {}), "likeliest": likeliest}
-
-    def _unknown(self) -> dict[str, Any]:
-        """Return the entry `unknown_codes`, about the true codes that the model does not know."""
-        unknown = self._text.truth[:, self._text.known :]
-        return {"codes": len(np.unique(unknown.indices)), "texts": int((metrics.sizes(unknown) > 0).sum())}
 
     def _figures(self, found: Predictions, method: str) -> dict[str, Any]:
         """Return all figures of a variant and a method."""
@@ -229,10 +209,8 @@ class Report:
     def _mistakes(self, found: Predictions) -> list[dict[str, Any]]:
         """Return the most frequent mistakes, with the names of their codes and a text as example."""
         made = metrics.mistakes(self._text.truth, found, MISTAKES)
-        texts = {mistake["text"] for mistake in made}
-        shown = {i: text for i, (_, text) in enumerate(self._text.texts()) if i in texts} if texts else {}
         return [
             {side: self._code(each[side]) if each[side] >= 0 else None for side in ("true", "predicted")}
-            | {"count": each["count"], "example": shown[each["text"]]}
+            | {"count": each["count"], "example": self._text.texts[each["text"]][1]}
             for each in made
         ]

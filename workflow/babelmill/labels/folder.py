@@ -9,63 +9,61 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
 from babelmill.config.schema import Export
-from babelmill.core.files import UserError, atomic_write, read_json, write_json
+from babelmill.core.files import UserError, read_json
 from babelmill.labels.codes import BEGIN, END, FIRST
-from babelmill.labels.labeller import encoder_from, heads_of, make_encoder, names_in_source, with_decoder
+from babelmill.labels.network import encoder_from, heads_of, make_encoder, names_in_source, with_decoder
 from babelmill.model import __file__ as model_package
 from babelmill.model.transformers import __file__ as transformers_package
-from babelmill.release.folder.architectures import CLASSES, Architecture, Case, ExportInputs, write_code
-from babelmill.release.folder.architectures import CODE as CODE_OF_GPT_BERT
-from babelmill.release.folder.loading import WEIGHTS, weights_name
+from babelmill.release.folder.hub_folder import CLASSES, Architecture, Case, ExportInputs, write_part
+from babelmill.release.folder.hub_folder import CODE as CODE_OF_GPT_BERT
+from babelmill.release.folder.loading import WEIGHTS
 from babelmill.training.networks.transformers_models import CLASSIFIER
 
 ENCODER, DECODER = "encoder.", "decoder."
 SYMBOLS = [FIRST, END, FIRST]  # the symbols that the proof gives to the decoder
 CODE = [Path(model_package).parent / "code_decoder.py", Path(transformers_package).parent / "modeling_codes.py"]
+OURS = "babelmill_gpt_bert"  # the model type of our own encoders
 OF_GPT_BERT = Path(transformers_package).parent / "modeling_gpt_bert_codes.py"
-
-
-def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
-    """Return config.json, made from that of the trained model."""
-    labels = trained["labels"]
-    codes = labels["codes"]
-    config = trained["config"] | {
-        "architectures": [trained["class"]],
-        "id2label": dict(enumerate(codes)),
-        "label2id": {code: i for i, code in enumerate(codes)},
-        "problem_type": "single_label_classification" if labels["exclusive"] else "multi_label_classification",
-        "labels": labels,
-        "torch_dtype": "float32",
-    }
-    auto = {"AutoModel": "modeling_codes.CodesModel"}
-    if config["model_type"] == "babelmill_gpt_bert":
-        auto = {"AutoModel": "modeling_gpt_bert_codes.GPTBertCodesModel"}
-        auto |= {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
-        auto |= {CLASSIFIER: f"modeling_gpt_bert.{CLASSES[CLASSIFIER]}"}
-    return config | {"auto_map": auto}
 
 
 class LabelsFolder(Architecture):
     """Writes the folder of a label model."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+        ours = read_json(inputs.model / "config.json")["config"]["model_type"] == OURS
+        self.code = [*CODE, *([*CODE_OF_GPT_BERT, OF_GPT_BERT] if ours else [])]
+        return super().write(folder, inputs, export)
+
+    def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
         trained = read_json(inputs.model / "config.json")
-        config = hub_config(trained)
-        ours = config["model_type"] == "babelmill_gpt_bert"
-        files = write_code(folder, [*CODE, *([*CODE_OF_GPT_BERT, OF_GPT_BERT] if ours else [])])
-        for variant in export.variants:
-            weights = whole_weights(inputs.model / WEIGHTS[variant], trained, inputs.frozen)
-            name = weights_name(variant, export.default_variant)
-            files += write_part(folder / name, weights, ENCODER)
-            if trained["labels"]["decoder_layers"]:
-                files += write_part(folder / name.replace("model.", "decoder.", 1), weights, DECODER)
-        write_json(folder / "config.json", config)
-        return [*files, "config.json"]
+        weights = whole_weights(inputs.model / WEIGHTS[variant], trained, inputs.frozen)
+        files = write_part(path, weights, ENCODER)
+        if trained["labels"]["decoder_layers"]:
+            files += write_part(path.with_name(path.name.replace("model.", "decoder.", 1)), weights, DECODER)
+        return files
+
+    def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
+        labels = trained["labels"]
+        codes = labels["codes"]
+        auto = {"AutoModel": "modeling_codes.CodesModel"}
+        if trained["config"]["model_type"] == OURS:
+            auto = {"AutoModel": "modeling_gpt_bert_codes.GPTBertCodesModel"}
+            auto |= {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
+            auto |= {CLASSIFIER: f"modeling_gpt_bert.{CLASSES[CLASSIFIER]}"}
+        return trained["config"] | {
+            "architectures": [trained["class"]],
+            "id2label": dict(enumerate(codes)),
+            "label2id": {code: i for i, code in enumerate(codes)},
+            "problem_type": "single_label_classification" if labels["exclusive"] else "multi_label_classification",
+            "labels": labels,
+            "torch_dtype": "float32",
+            "auto_map": auto,
+        }
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         values = read_json(model / "config.json")
@@ -109,11 +107,3 @@ def whole_weights(path: Path, trained: dict[str, Any], frozen: Path | None) -> d
     missing = [name for name, _ in encoder.named_parameters() if ENCODER + name not in weights]
     names = names_in_source(missing, theirs.keys(), encoder.base_model_prefix, heads_of(encoder), str(frozen))
     return weights | {ENCODER + name: theirs[source] for name, source in names.items()}
-
-
-def write_part(path: Path, weights: dict[str, torch.Tensor], prefix: str) -> list[str]:
-    """Write the weights whose names begin with a prefix, without the prefix. Return the file's name in a list."""
-    part = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-    with atomic_write(path) as file:
-        file.write(save(part, metadata={"format": "pt"}))
-    return [path.name]

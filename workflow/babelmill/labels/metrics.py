@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.metrics import precision_recall_fscore_support
 
 TOPS = (1, 3, 5)
+RATES = ("precision", "recall", "f1")
 BINS = 15  # bins of the calibration
 
 
@@ -55,24 +57,17 @@ def figures(truth: csr_array, found: Predictions) -> dict[str, Any]:
     """
     right = truth.multiply(found.codes)
     exact = (sizes(truth) == sizes(found.codes)) & (sizes(right) == sizes(truth))
-    by_code = np.stack([np.asarray(each.sum(0)) for each in (right, found.codes, truth)])  # [3, codes]
-    by_code = by_code[:, by_code[1:].any(0)]
     true = is_true(found.likeliest, truth)
+    options: dict[str, Any] = {"labels": np.flatnonzero((truth + found.codes).sum(0)), "zero_division": 0}
+    rates = {
+        average: precision_recall_fscore_support(truth, found.codes, average=average, **options)
+        for average in ("micro", "macro")
+    }
     return {
         "texts": len(exact),
         "exact": float(exact.mean()),
-        "micro": {name: float(value) for name, value in rates(*by_code.sum(1)).items()},
-        "macro": {name: float(np.mean(values)) for name, values in rates(*by_code).items()},
+        **{name: dict(zip(RATES, map(float, values[:3]), strict=True)) for name, values in rates.items()},
         **{f"top_{k}": float(np.any(true[:, :k], axis=1).mean()) for k in TOPS},
-    }
-
-
-def rates(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> dict[str, np.ndarray]:
-    """Return precision, recall and F1 from counts; 0 instead of a division by 0."""
-    return {
-        "precision": right / np.maximum(predicted, 1),
-        "recall": right / np.maximum(true, 1),
-        "f1": 2 * right / np.maximum(predicted + true, 1),
     }
 
 

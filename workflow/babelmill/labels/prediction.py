@@ -1,7 +1,8 @@
-"""Predict all rows of a table: each different text once, in parts that are kept, so that a killed run continues.
+"""Predict the codes of texts with an exported label model, for its evaluation and for tables.
 
-The parts are not in an output of a rule, since Snakemake deletes the outputs of a job that failed. Memory grows with
-the different texts, by some 400 bytes each, and by 4 bytes for each row.
+Of a table, each different text is predicted once, in parts that are kept, so that a killed run continues. The parts are
+not in an output of a rule, since Snakemake deletes the outputs of a job that failed. Memory grows with the different
+texts, by some 600 bytes each, and by 4 bytes for each row.
 """
 
 import contextlib
@@ -11,42 +12,152 @@ import shutil
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
+from babelmill.config import schema
+from babelmill.core import escape, manifest
 from babelmill.core.bars import Bar
 from babelmill.core.escape import csv_cell, write_rows
-from babelmill.core.files import UserError, atomic_write, read_json, write_json
+from babelmill.core.files import UserError, atomic_write, read_json, sha256
 from babelmill.core.formats import DELIMITERS
-from babelmill.evaluation.kept import intact_arrays, write_arrays
-from babelmill.labels.predictor import Pair, Predictor, Wanted
+from babelmill.core.words import NOT_A_NUMBER
+from babelmill.evaluation.kept import Kept
+from babelmill.evaluation.likelihood import batches
+from babelmill.model.code_decoder import longest_text
+from babelmill.release.folder import loading
 from babelmill.runtime.run_lock import locked
+from babelmill.stages import PredictStage
 from babelmill.tables.rows import Asked, Table
+from babelmill.tables.text import Form
 from babelmill.tokens.label_text import Cleaning, context_text
+from babelmill.training.kernels.compilation import scoring_device
 
-PART = 4096  # different texts that are sorted by length, predicted and kept together
+CPU_TOKENS, GPU_TOKENS = 4096, 65536  # tokens per batch, including padding; also the largest number of beams
+BESIDE = (".md", ".png", ".svg", ".jsonl")  # files of a model that do not affect predictions
+
+Pair = tuple[str, str]  # a text's context, "" if it has none, and the text
 NUMBER = "row"  # the column with the numbers of rows
 NO_TEXT, CUT, YES = "no text", "cut", "yes"  # values of the column `predicted`
 
 log = logging.getLogger("babelmill")
 
 
-@dataclass(frozen=True)
-class TextColumns:
-    """Says which columns of a table to predict from."""
+# Texts.
 
-    text: str  # the column of the text
-    # The column of the text's context (a language, a source), or None if there is no such column.
-    context: str | None = None
-    one_context: str = ""  # the context of all rows, if no column holds it
 
-    def columns(self, text: str, context: str) -> list[Asked]:
-        """Return the columns as the table checks them; `text` and `context` say what names them, for errors."""
-        named = [] if self.context is None else [Asked(self.context, context, "value")]
-        return [Asked(self.text, text), *named]
+class Wanted(NamedTuple):
+    """Says what to predict."""
+
+    top: int = 5  # how many of the most probable codes to return
+    method: str = "blocks"  # "blocks" (the decoder spells the codes) or "linear" (the classifier)
+    # The probability from which on the classifier gives a text a second or later code; None stands for the folder's own
+    # threshold.
+    threshold: float | None = None
+
+
+class Answers(NamedTuple):
+    """The predictions for texts, in the order of the texts."""
+
+    cut: np.ndarray  # [texts] bool, whether the end of the text was not read
+    # [texts, n] int64, numbers of codes: the predicted ones, and after them the most probable ones; -1 for none
+    codes: np.ndarray
+    chances: np.ndarray  # [texts, n] float64, the probability of each
+
+
+class Predictor:
+    """Predicts the codes of texts with an exported folder, such as `converted/{model}`, and a variant of its weights.
+
+    The variant is None for the folder's default. A UserError says that the folder does not contain a label model.
+    """
+
+    def __init__(self, folder: Path, device: torch.device, variant: str | None = None):
+        self.labels, self.device = labels_of(folder), device  # labels: `labels` in the folder's config.json
+        import transformers  # takes seconds
+
+        transformers.utils.logging.disable_progress_bar()
+        self._tokenizer = loading.tokenizer_of(folder)
+        self._model: Any = loading.load(transformers.AutoModel, folder, variant).to(device)
+        # how many tokens the encoder can read
+        self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
+        self._index = {code: number for number, code in enumerate(self.labels["codes"])}
+
+    def predict(
+        self, pairs: Sequence[Pair], wanted: Wanted, tick: Callable[[int], None] = lambda texts: None
+    ) -> Answers:
+        """Return the predictions for texts. Texts of similar lengths are predicted together.
+
+        `tick` is called with the number of texts of each batch. A UserError says that a probability is not a number.
+        """
+        tokens = self._tokens(pairs)
+        lengths = np.array([len(ids) for ids in tokens])
+        most = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+        blocks, shown = self.labels["blocks"], min(wanted.top, len(self._index))
+        beams = shown if wanted.method == "blocks" and self.labels["decoder_layers"] else 1
+        sizes = np.clip(lengths, beams, max(beams, self.longest))  # positions of each text, which may be beams
+        order = batches(np.argsort(sizes, kind="stable").tolist(), lambda i: int(sizes[i]), most)
+        codes = np.full((len(pairs), blocks + shown), -1)
+        chances = np.zeros(codes.shape)
+        for batch in reversed([*order]):  # the longest first, so that memory runs out at once or never
+            rows = [tokens[i] if lengths[i] <= self.longest else self._shortened(pairs[i]) for i in batch]
+            padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self.device)
+            answers = self._model.predict(padded["input_ids"], padded["attention_mask"], **wanted._asdict())
+            for i, found in zip(batch, answers, strict=True):
+                for first, given in ((0, found.codes[:blocks]), (blocks, found.likeliest[:shown])):
+                    for place, (code, chance) in enumerate(given, first):
+                        codes[i, place], chances[i, place] = self._index[code], chance
+            tick(len(batch))
+        if not np.isfinite(chances).all():
+            raise UserError(f"{wanted.method}: the probability of a code is not a number: {NOT_A_NUMBER}")
+        return Answers(lengths > self.longest, codes, chances)
+
+    def _tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
+        """Return all token ids of each text. A text without a context is encoded alone, as in training."""
+        found: list[list[int]] = [[]] * len(pairs)
+        for with_context in (True, False):
+            places = [i for i, (context, _) in enumerate(pairs) if bool(context) == with_context]
+            given = [[pairs[i][0] for i in places]] if with_context else []
+            # Not verbose: texts that are too long are cut and counted, so they need no warning.
+            encoded = self._tokenizer(*given, [pairs[i][1] for i in places], verbose=False) if places else {}
+            for i, ids in zip(places, encoded.get("input_ids", []), strict=True):
+                found[i] = ids
+        return found
+
+    def _shortened(self, pair: Pair) -> list[int]:
+        """Return the token ids of a text that is too long, without its end."""
+        given = pair if pair[0] else pair[1:]
+        return self._tokenizer(*given, truncation=True, max_length=self.longest)["input_ids"]
+
+
+def labels_of(folder: Path) -> dict[str, Any]:
+    """Return `labels` in the `config.json` of a model. Raise a UserError if it has none, or is not converted."""
+    if not (folder / "config.json").is_file():
+        there = escape.some(path.as_posix() for path in sorted(Path("converted").glob("*")) if path.is_dir())
+        raise UserError(
+            f"{folder}: no model is here (config.json); {f'there are {there}' if there else 'name one, converted/occ'}"
+        )
+    config = read_json(folder / "config.json")
+    labels = config.get("labels")
+    if not isinstance(labels, dict) or "codes" not in labels or "auto_map" not in config:
+        raise UserError(
+            f"{folder} is not a converted label model (train.objective: labels); name a folder such as converted/occ"
+        )
+    return labels
+
+
+def identity_of(folder: Path) -> dict[str, str]:
+    """Return {file: sha256} of the files that decide a model's predictions. If there is a manifest, verify them."""
+    if (folder / manifest.NAME).is_file():
+        files = {name: entry["sha256"] for name, entry in manifest.verify(folder)["files"].items()}
+    else:
+        files = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    return {name: digest for name, digest in files.items() if not name.endswith(BESIDE)}
+
+
+# Tables.
 
 
 @contextlib.contextmanager
@@ -56,76 +167,97 @@ def held(folder: Path) -> Iterator[None]:
     A UserError says that another process makes the same predictions.
     """
     with locked(folder, "another prediction"):
+        done = False
         try:
             yield
-        except BaseException:
-            if not part_of(folder, 0).is_file():
+            done = True
+        finally:
+            if done or not any(folder.glob("*.npz")):
                 shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def part_of(folder: Path, number: int) -> Path:
-    """Return the file of the predictions of the texts from `number * PART` on."""
-    return folder / f"{number:06}.npz"
+def predict(
+    folder: Path,
+    path: Path,
+    asked: schema.Predict,
+    out: Path,
+    partial: Path,
+    review: Path | None = None,
+    by_hand: bool = False,
+) -> dict[str, Any]:
+    """Write the predictions of a table to `out`, .csv or .tsv, which appears at the end. Return the figures.
 
-
-def keep_only(folder: Path, identity: dict[str, Any]) -> None:
-    """Delete the parts in a locked folder unless they are of this model, table and wish (the identity)."""
-    identity = identity | {"part": PART}
-    with contextlib.suppress(UserError):  # there is none
-        if read_json(folder / "identity.json") == identity:
-            return
-    for path in (folder / "identity.json", *folder.glob("*.npz")):
-        path.unlink(missing_ok=True)
-    write_json(folder / "identity.json", identity)
+    `partial` is the folder of what is done so far, which this process has `held`: a call with the same model, table and
+    settings continues from there. `review`: the file for the rows that a person should check first. `by_hand`: whether
+    errors name the settings as arguments.
+    """
+    for each in filter(None, (out, review)):
+        if each.suffix not in DELIMITERS:
+            raise UserError(f"{each}: predictions are written only as .csv or .tsv; change the name of the file")
+    check_threshold(folder, labels_of(folder), asked)
+    text, context = ("--text", "--context") if by_hand else ("predict.text_column", "predict.context_column")
+    columns = [Asked(str(asked.text_column), text)]
+    columns += [] if asked.context_column is None else [Asked(asked.context_column, context, "value")]
+    settings = asked.model_dump(exclude={"inputs", "review"})
+    table = Table(path, columns, Form.of("--" if by_hand else "predict", settings))
+    identity = {"table": sha256(path), "model": identity_of(folder), "version": PredictStage.version} | settings
+    prediction = Prediction(table, asked, Predictor(folder, scoring_device()))
+    figures = prediction.run(Kept(partial, identity))
+    write_table(out, prediction.columns, prediction.rows())
+    if review:
+        write_review(review, asked.review, prediction.columns, prediction.rows())
+    figures["summary"] = in_words(out, figures)
+    log.info("%s", figures["summary"])
+    return figures
 
 
 class Prediction:
-    """Predicts the rows of a table from the columns `asked`."""
+    """Predicts the rows of a table."""
 
-    def __init__(self, table: Table, asked: TextColumns, predictor: Predictor, wanted: Wanted):
-        self._table, self._predictor, self._wanted = table, predictor, wanted
-        labels = predictor.labels
-        self._blocks, self._names, self._codes = labels["blocks"], labels.get("names", {}), labels["codes"]
-        self._shown = min(wanted.top, len(self._codes))
-        predicted = columns_of(self._blocks, self._shown, bool(self._names))
+    def __init__(self, table: Table, asked: schema.Predict, predictor: Predictor):
+        self._table, self._predictor, labels = table, predictor, predictor.labels
+        self._wanted = Wanted(asked.top, asked.method, asked.threshold)
+        self._names, self._codes = labels.get("names", {}), labels["codes"]
+        predicted = columns_of(labels["blocks"], min(asked.top, len(self._codes)), bool(self._names))
         if taken := [name for name in table.columns if name in {*predicted, NUMBER}]:
             raise UserError(f"the table already has a column {taken[0]!r}, which the predictions need: rename it")
         self.columns = [*table.columns, *predicted]
         self._clean = Cleaning(**labels.get("cleaning", {})).of
-        self._one_context = self._clean(context_text(asked.one_context))
-        self._text = table.place(asked.text)
-        self._context = None if asked.context is None else table.place(asked.context)
+        self._one_context = self._clean(context_text(asked.context or ""))
+        self._text = table.place(str(asked.text_column))
+        self._context = None if asked.context_column is None else table.place(asked.context_column)
         if message := about_contexts(labels.get("contexts"), asked):
             log.warning("%s", message)
         self._of_row = array("i")  # the number of each row's text, in the order in which they first occur; -1 for none
-        self._found: dict[str, np.ndarray] = {}  # what `values` returns, of all texts
+        self._found = np.empty((0, 0))  # [texts, 1 + 2 n] float64, the answers to all texts: cut, codes, chances
 
-    def run(self, folder: Path) -> dict[str, Any]:
-        """Predict all texts, with the parts in a locked folder. Return the figures: counts of rows and texts, speed."""
+    def run(self, kept: Kept) -> dict[str, Any]:
+        """Predict all texts but those kept. Return the figures: counts of rows and texts, speed."""
         texts: dict[Pair, int] = {}
         for row in self._table:
             pair = self._pair(row)
             self._of_row.append(-1 if pair is None else texts.setdefault(pair, len(texts)))
-        pairs, parts = [*texts], list[dict[str, np.ndarray]]()
-        bar, made, seconds = Bar(len(pairs)), 0, 0.0
-        for start in range(0, max(1, len(pairs)), PART):
-            path, part = part_of(folder, start // PART), pairs[start : start + PART]
-            if (found := intact_arrays(path)) is None:
-                if start and not made:
-                    log.info("continuing after %s of %s texts", f"{start:,}", f"{len(pairs):,}")
-                begun, found = time.monotonic(), self.values(part)
-                write_arrays(path, found)
-                made, seconds = made + len(part), seconds + time.monotonic() - begun
-            parts.append(found)
-            bar.show(start + len(part), f"{start + len(part):,} of {len(pairs):,} texts")
-        self._found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        pairs, begun = [*texts], time.monotonic()
+        missing = np.ones(len(pairs), bool)
+        for part in kept.found:
+            missing[part[:, 0].astype(int)] = False
+        done = made = len(pairs) - int(missing.sum())
+        if done:
+            log.info("continuing after %s of %s texts", f"{done:,}", f"{len(pairs):,}")
+        bar = Bar(len(pairs), done)
+        for start in range(0, len(pairs), PredictStage.at_once):
+            if places := [i for i in range(start, min(start + PredictStage.at_once, len(pairs))) if missing[i]]:
+                cut, codes, chances = self._predictor.predict([pairs[i] for i in places], self._wanted)
+                kept.add(places, np.column_stack([cut, codes, chances]))
+                made += len(places)
+            bar.show(made, f"{made:,} of {len(pairs):,} texts")
+        found = np.concatenate(kept.found) if pairs else np.empty((0, 2))
+        self._found = found[np.argsort(found[:, 0]), 1:]
         of_row = np.array(self._of_row)
         with_text = of_row[of_row >= 0]
         figures = {"rows": len(of_row), "without_text": len(of_row) - len(with_text), "texts": len(pairs)}
-        figures |= {"cut": int(self._found["cut"][with_text].sum()), "longest": self._predictor.longest}
-        return figures | ({"texts_per_second": made / seconds} if made else {})
+        figures |= {"cut": int(self._found[with_text, 0].sum()), "longest": self._predictor.longest}
+        return figures | ({"texts_per_second": (made - done) / (time.monotonic() - begun)} if made > done else {})
 
     def _pair(self, row: list[str]) -> Pair | None:
         """Return the context and the text of a row; None if it has no text."""
@@ -134,30 +266,15 @@ class Prediction:
             return None
         return self._one_context if self._context is None else self._clean(context_text(row[self._context])), text
 
-    def values(self, pairs: Sequence[Pair], tick: Callable[[int], None] = lambda texts: None) -> dict[str, np.ndarray]:
-        """Return what is predicted for each text, in the order of the texts.
-
-        `cut` [texts] bool: whether its end was not read; `codes` [texts, n] int32: the predicted codes and, after them,
-        the likeliest ones, as numbers, and -1 where there is none; `chances` [texts, n] float32.
-        """
-        index = {code: number for number, code in enumerate(self._codes)}
-        cut = np.zeros(len(pairs), bool)
-        codes = np.full((len(pairs), self._blocks + self._shown), -1, np.int32)
-        chances = np.zeros(codes.shape, np.float32)
-        for i, cut[i], found in self._predictor.found(pairs, self._wanted, tick):
-            for first, given in ((0, found.codes[: self._blocks]), (self._blocks, found.likeliest[: self._shown])):
-                for place, (code, chance) in enumerate(given, first):
-                    codes[i, place], chances[i, place] = index[code], chance
-        return {"cut": cut, "codes": codes, "chances": chances}
-
     def rows(self) -> Iterator[list[str]]:
         """Yield the rows of the table, each followed by what was predicted, in the order of `columns`."""
         for row, number in zip(self._table, self._of_row, strict=True):
             if number < 0:
                 yield [*row, NO_TEXT, *[""] * (len(self.columns) - len(row) - 1)]
                 continue
-            values = [CUT if self._found["cut"][number] else YES]
-            for code, chance in zip(*(self._found[key][number].tolist() for key in ("codes", "chances")), strict=True):
+            cut, *found = self._found[number].tolist()
+            values, half = [CUT if cut else YES], len(found) // 2
+            for code, chance in zip(map(int, found[:half]), found[half:], strict=True):
                 name = self._codes[code] if code >= 0 else ""
                 values += [name, *([self._names.get(name, "")] if self._names else []), f"{chance:.4g}" if name else ""]
             yield [*row, *values]
@@ -176,30 +293,26 @@ def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
     return ["predicted", *codes, *likeliest]
 
 
-def check_threshold(folder: Path, labels: dict[str, Any], wanted: Wanted) -> None:
+def check_threshold(folder: Path, labels: dict[str, Any], asked: schema.Predict) -> None:
     """Raise a UserError if a threshold is given that would have no effect. `labels`: those in config.json."""
-    if wanted.threshold is None:
-        return
-    if labels["exclusive"]:
-        raise UserError(f"{folder} gives each text one code, so predict.threshold has no effect: remove it")
-    if wanted.method != "linear" and labels["decoder_layers"]:
+    spelt = asked.method != "linear" and labels["decoder_layers"]
+    if asked.threshold is not None and (spelt or labels["exclusive"]):
         raise UserError(
-            "predict.threshold works only with predict.method: linear, since the decoder itself says how many codes a"
-            " text has"
+            f"predict.threshold = {asked.threshold}: only for predict.method: linear of a model that gives texts more"
+            f" codes than one; {folder} gives {'as many as its decoder says' if spelt else 'one'}"
         )
 
 
-def about_contexts(trained: bool | None, asked: TextColumns) -> str:
+def about_contexts(trained: bool | None, asked: schema.Predict) -> str:
     """Return a warning if the model was trained with contexts but gets none, or the other way round; "" if all is well.
 
     `trained` says whether the training text had contexts; it is None if this is not known.
     """
-    given = asked.context is not None or bool(asked.one_context)
-    if trained and not given:
-        return "the model was trained with contexts, but gets none: add them (--context, predict.context_column)"
-    if trained is False and given:
-        return "the model was trained without contexts, but gets some: remove them (--context, predict.context)"
-    return ""
+    given = bool(asked.context_column or asked.context)
+    if trained in (None, given):
+        return ""
+    how, gets = ("with", "none") if trained else ("without", "some")
+    return f"the model was trained {how} contexts, but gets {gets} (--context, predict.context_column)"
 
 
 def write_review(path: Path, count: int, columns: list[str], rows: Iterable[list[str]]) -> None:

@@ -1,6 +1,6 @@
 """Read the cells of labelled tables as text, and clean a new text as the corpus cleaned those that a model learnt.
 
-If pandas once read a code as a float, the file holds `61110.0`: who reads codes (`labels/corpus_codes.py`) takes it for
+If pandas once read a code as a float, the file holds `61110.0`: who reads codes (`labels/codes.py`) takes it for
 `61110`, unless a code of this name exists.
 """
 

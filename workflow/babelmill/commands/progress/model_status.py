@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 
 from babelmill.commands.progress.logs import last_words, metrics
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError
 from babelmill.graph import CHECKPOINTS, Graph, Result
 from babelmill.runtime.run_lock import holder
-from babelmill.stages import STAGES, UNFINISHED
+from babelmill.stages import STAGES, UNFINISHED, PredictStage
 
 LOCKS = Path(".snakemake/locks")  # there is a file in it as long as a run holds this folder
 DONE = ("converted", "measured")  # the last is that of a model that is not trained here
@@ -132,5 +132,5 @@ def status_of_tables(graph: Graph, converted: Status) -> Status:
     for table in missing:
         folder = UNFINISHED / "predict" / table.name  # `labels/prediction.py` writes it
         if parts := len(list(folder.glob("*.npz"))):
-            done.append(f"{table.part}: {parts * read_json(folder / 'identity.json')['part']:,} texts")
+            done.append(f"{table.part}: {parts * PredictStage.at_once:,} texts")
     return dataclasses.replace(status, note="; ".join(filter(None, [*done, status.note])))

@@ -3,9 +3,14 @@
 The prose is in the template `card.md` and in what it includes. This module holds the facts and makes the tables, and
 the front matter with a model-index, so that the Hub shows the results next to those of other models. The stage
 `convert` writes the card; `labels/card.py` is the card of a label model.
+
+When a repository's model is converted again, its licence, languages and other declared fields stay as they were, except
+for the library and, if it no longer fits, the task. The new card replaces the sections about the use of the files. The
+other sections follow under their own headings.
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import metadata
@@ -19,8 +24,9 @@ from babelmill.config.languages import UNSPACED
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core import escape
 from babelmill.core.escape import Markdown, code, markdown
-from babelmill.core.files import copy_file, write_text
+from babelmill.core.files import copy_file, read_text, write_text
 from babelmill.core.words import plural
+from babelmill.core.yaml_file import FRONT, front_matter
 from babelmill.evaluation.metrics import (
     CLASSIFICATION,
     FILL_MASK,
@@ -35,7 +41,6 @@ from babelmill.evaluation.overlaps import MEANING, in_training_text
 from babelmill.evaluation.suite_scores import chance, measure_of, sample_of, weighting
 from babelmill.evaluation.tuned_scores import TunedScore
 from babelmill.release.card import training_history
-from babelmill.release.card.earlier_card import EarlierCard
 from babelmill.release.card.templates import render
 from babelmill.release.card.training_history import PICTURE, RECORD, Line, read_record, training_hours
 
@@ -45,6 +50,12 @@ TASKS = (FILL_MASK, GENERATION)  # the first one that a model can do is its main
 GENERATED = 64  # how many tokens an example generates at most
 # Types that transformers 4.57 can also read (tested). Others are new in 5, or have other names of weights in 4.57.
 ALSO_IN_4 = ("bert", "distilbert", "electra", "gpt2", "llama", "mistral", "modernbert", "opt", "qwen3", "roberta")
+# Headings of sections that the new card writes itself, since they must fit the new files.
+SAID_ANEW = re.compile(
+    r"\b(usage|use|using|quick|start|variants?|files?|config\w*|load\w*|example|inference|shape)\b", re.I
+)
+
+OF_A_SCRIPT = "Weights are the exact trained parameters"  # a sentence in the notes by BabyBabelLM's script
 # How the methods score the texts of suites.
 SUITE_METHODS = {
     "causal": "each token, given the tokens before it",
@@ -62,6 +73,46 @@ class SuiteScores(NamedTuple):
     baselines: list[dict[str, Any]]  # the suite's baselines (`entries.Baseline`), as mappings
     # overlap.json, which says what of the suite stands in the training text; None if there is none.
     overlap: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class EarlierCard:
+    """Holds the card that a repository had before."""
+
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)  # its front matter
+    sections: str = ""  # the sections that the new card does not replace, as Markdown
+
+    def joined(self, ours: dict[str, Any], tasks: list[str]) -> dict[str, Any]:
+        """Return the new front matter: `ours`, overridden by the declared fields. `tasks` are the model's tasks."""
+        joined = ours | {key: value for key, value in self.data.items() if value is not None}
+        joined["library_name"] = ours["library_name"]
+        tags = self.data.get("tags") or []
+        joined["tags"] = list(dict.fromkeys([*ours["tags"], *([tags] if isinstance(tags, str) else tags)]))
+        if joined.get("pipeline_tag") not in tasks:
+            joined["pipeline_tag"] = ours.get("pipeline_tag")
+        return {key: value for key, value in joined.items() if value is not None}
+
+
+def read_card(path: Path | None, where: str) -> EarlierCard:
+    """Read a README.md (None: an empty card); raise a UserError if its front matter cannot be read."""
+    if path is None:
+        return EarlierCard()
+    data = front_matter(path, f"{where}: the front matter of README.md")
+    text = read_text(path)
+    front = FRONT.match(text)
+    return EarlierCard(data, _kept(text[front.end() :] if front else text))
+
+
+def _kept(text: str) -> str:
+    """Return the second-level sections that the new card does not replace. Headings in code blocks do not count."""
+    sections, fenced = [""], False
+    for line in text.splitlines(keepends=True):
+        fenced ^= line.lstrip().startswith(("```", "~~~"))
+        if not fenced and re.match(r"##? ", line):
+            sections.append("")
+        sections[-1] += line
+    kept = [each.strip() for each in sections if each.startswith("## ") and OF_A_SCRIPT not in each]
+    return "\n\n".join(each for each in kept if not SAID_ANEW.search(each.partition("\n")[0]))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -232,19 +283,19 @@ class ModelCard:
     def front_matter(self) -> dict[str, Any]:
         """Return the card's front matter: languages, licence, tags, data, carbon and the model-index."""
         datasets = [dataset["repository"] for corpus in self.corpora.values() for dataset in datasets_of(corpus)]
-        known: dict[str, Any] = {"license": self.license, "datasets": list(dict.fromkeys(datasets)) or None}
-        if bases := [base["repository"] for base in self.lineage if "repository" in base]:
-            known["base_model"] = bases[-1]
-        if self.carbon_grams is not None:
-            known["co2_eq_emissions"] = {"emissions": self.carbon_grams, "training_type": "pre-training"}
-        if results := [*self.results()]:
-            known |= {"model_name": self.name, "eval_results": results}
+        bases, results = [base["repository"] for base in self.lineage if "repository" in base], [*self.results()]
+        carbon = {"emissions": self.carbon_grams, "training_type": "pre-training"}
         card = ModelCardData(
             language=list(dict.fromkeys(each["tag"] for each in self.languages.values() if each["tag"])) or None,
             library_name="transformers",
             pipeline_tag=next(iter(self.tasks), None),
             tags=self.tags,
-            **known,
+            license=self.license,
+            datasets=list(dict.fromkeys(datasets)) or None,
+            base_model=bases[-1] if bases else None,
+            co2_eq_emissions=None if self.carbon_grams is None else carbon,
+            model_name=self.name if results else None,
+            eval_results=results or None,
         )
         front = card.to_dict()
         return self.earlier.joined(front, self.tasks) if self.earlier else front

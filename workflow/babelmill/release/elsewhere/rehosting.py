@@ -1,43 +1,172 @@
-"""Find the models of old repositories (`babelmill rehost`, and `convert` for a single one).
+"""Convert models of the published GPT-BERT code to Hugging Face folders with our code (`babelmill convert`, `rehost`).
 
-The Hub shows which models are done: a repository is done if Babelmill wrote its config.json. A model with another
+A model's files are in a repository or a folder, which contains one of: `model.safetensors` and
+`model_main.safetensors` or `model_ema.safetensors`; `pytorch_model.bin`; or the checkpoints of training under their own
+names. No code of the repository is run: only tensors are read, and the folder is built and proven as in the workflow
+(the proof uses random tokens). The card says only what the files say, since the training text is not known and nothing
+was measured.
+
+The Hub shows which repositories are done: a repository is done if Babelmill wrote its config.json. A model with another
 target is done if the target's manifest names the commit that it was made from. A model that was made but not pushed is
 in a folder with such a manifest.
 """
 
 import logging
+import math
 import re
 import shutil
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from huggingface_hub import get_token
+import torch
+from huggingface_hub import constants, get_token
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from torch import Tensor
 
 from babelmill import __version__
 from babelmill.config.inputs import HUB_NAME
-from babelmill.config.languages import read_table
+from babelmill.config.languages import Language, language_on_card, read_table
 from babelmill.config.layers import nearest
+from babelmill.config.resolve import ROOT
+from babelmill.config.schema import Export
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, read_object, remove_leftovers, sha256
+from babelmill.core.files import (
+    UserError,
+    atomic_folder,
+    read_object,
+    read_text,
+    remove_leftovers,
+    sha256,
+    temporary_folder,
+    write_json,
+)
 from babelmill.hub import sources
 from babelmill.hub.files import Files, in_a_folder, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
-from babelmill.release.elsewhere.foreign_model import OURS
-from babelmill.release.elsewhere.old_models import (
-    TABLE,
-    OldModel,
-    WeightFiles,
-    checkpoints,
-    convert,
-    language_of,
-    shipped,
-)
-from babelmill.release.elsewhere.published_models import KEYS
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.release.card.card import ModelCard, read_card
+from babelmill.release.elsewhere.foreign_model import ONE_FILE, OURS, open_weights, read_model, weight_files
+from babelmill.release.elsewhere.published_models import EMBEDDING, KEYS, adapted_tokenizer
+from babelmill.release.folder.hub_folder import ExportInputs, build, prove
+from babelmill.release.folder.loading import WEIGHTS
+from babelmill.tokens import prefix_space
+from babelmill.tokens.tokenizer_file import special_ids, token_id, vocab_size
+from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
 
-log = logging.getLogger("babelmill.rehost")
+TABLE = ROOT / "config/languages.tsv"
+SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 OLD = replace(MODEL, key="owner/prefix", revision_key="the branch main", instead="look at it on the Hub")
 GPT_BERT = re.compile(r"gpt[-_]?bert", re.IGNORECASE)
+# The test of what a model predicts at a mask: number of texts, tokens of each, distance of the hidden pairs, and by how
+# many nats per token one of the two tokens must be better.
+ROWS, LENGTH, APART, SURE = 32, 16, 5, 1.0
+
+log = logging.getLogger("babelmill.rehost")
+
+
+@dataclass(frozen=True)
+class WeightFiles:
+    """Says which files hold the weights of a model."""
+
+    default: list[str]  # the files that load by default; empty if no file is the default
+    variants: dict[str, list[str]]  # {variant: files} for `main` and `ema`, if the names of files tell the variant
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all files, sorted."""
+        return sorted({name for names in [self.default, *self.variants.values()] for name in names})
+
+
+@dataclass(frozen=True)
+class OldModel:
+    """A model as it was found."""
+
+    files: Files  # the files of the repository or the folder
+    weights: WeightFiles  # the files that hold its weights
+    config: Path  # the JSON file with its shape
+    language: str | None  # the code of its language; None if it is not known
+    source: dict[str, Any]  # where it is, for the manifest: repository and commit, or the digests of its checkpoints
+    private: bool = False  # whether its repository is private
+
+    @property
+    def origin(self) -> str:
+        """Say where the model comes from."""
+        if "repository" in self.source:
+            return f"commit {self.source['commit']} of {self.source['repository']}"
+        return " and ".join(f"{name} (sha256 {digest})" for name, digest in self.source["checkpoints"].items())
+
+    @property
+    def described(self) -> str:
+        """Return the sentence of the card about where the model comes from."""
+        if "repository" not in self.source:
+            return f"Converted from {escape.markdown(self.origin)}, trained by the published GPT-BERT implementation."
+        repository, commit = self.source["repository"], self.source["commit"]
+        address = f"{constants.ENDPOINT}/{repository}"
+        return (
+            f"Rehosted from commit [`{commit}`]({address}/tree/{commit}) of [{escape.code(repository)}]({address}): the"
+            f" same weights ({', '.join(map(escape.code, self.weights.names))}), with the code of this folder."
+        )
+
+
+# Which models there are.
+
+
+def checkpoints(names: list[str], pattern: str) -> dict[str | None, WeightFiles]:
+    """Return the checkpoints among files whose names fit a pattern: {language: weights}.
+
+    The language is the pattern's group `lang`, or None if the pattern has no such group. A file holds averaged weights
+    if the pattern's group `ema` matches, or, if there is no such group, if its name ends in `_ema`. A UserError says
+    that two files are the same variant of one language.
+    """
+    found: dict[str | None, dict[str, list[str]]] = {}
+    for match in filter(None, (re.fullmatch(pattern, name) for name in names)):
+        name, groups = match[0], match.groupdict()
+        ema = groups["ema"] is not None if "ema" in groups else Path(name).stem.endswith("_ema")
+        variants = found.setdefault(groups.get("lang"), {})
+        if other := variants.get(variant := "ema" if ema else "main"):
+            raise UserError(
+                f"{other[0]} and {name} are both the {variant} weights: make --checkpoint-regex match only one of them,"
+                " or add the language to it, (?P<lang>[a-z]{3})"
+            )
+        variants[variant] = [name]
+    return {language: WeightFiles([], variants) for language, variants in found.items()}
+
+
+def shipped(files: Files) -> WeightFiles:
+    """Return the weights in a repository, by the names that transformers and the scripts give them."""
+    variants = {}
+    for variant in WEIGHTS:
+        known = (f"model.{variant}.safetensors", f"model_{variant}.safetensors", f"pytorch_model_{variant}.bin")
+        names = [name for name in known if name in files.names]
+        variants |= {variant: names[:1]} if names else {}
+    if variants and not {*ONE_FILE, *(f"{name}.index.json" for name in ONE_FILE)} & {*files.names}:
+        return WeightFiles([], variants)
+    default = weight_files(files.names, files.json, files.where)
+    if default[0].endswith("_ema.bin"):
+        last = default[0].replace("_ema.bin", ".bin")
+        return WeightFiles([], ({"main": [last]} if last in files.names else {}) | {"ema": default})
+    return WeightFiles(default, variants) if variants else WeightFiles([], {alone(files): default})
+
+
+def alone(files: Files) -> str:
+    """Return which variant a repository's only weights are, according to the scripts' card or the repository's name."""
+    card = files.path("README.md")
+    declared = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
+    named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
+    return declared[1] if declared else "ema" if named else "main"
+
+
+def language_of(name: str, table: Mapping[str, Language]) -> str | None:
+    """Return the language whose code is part of a repository's name, such as my-model-eng.
+
+    Return None if there is no such language, or several. `table` is {code: language}.
+    """
+    parts = {*re.split(r"[^A-Za-z]+", name), name.rpartition("-")[2]}
+    found = [code for code in table if code in parts]
+    return found[0] if len(found) == 1 else None
 
 
 class Skipped(UserError):
@@ -63,12 +192,10 @@ def repositories(source: str) -> list[str]:
     return found
 
 
-def models_in(
-    source: str, config: Path | None, glob: str | None = None, pattern: str | None = None
-) -> dict[str | None, OldModel]:
+def models_in(source: str, config: Path | None, pattern: str | None = None) -> dict[str | None, OldModel]:
     """Return the models of a repository, a folder or a checkpoint, by the language that `pattern` finds in file names.
 
-    `config`: the JSON file with their shape, if there is no config.json. `glob`, `pattern`: see `checkpoints`. Raise
+    `config`: the JSON file with their shape, if there is no config.json. For the pattern, see `checkpoints`. Raise
     Skipped if it holds no GPT-BERT of the published code.
     """
     files, private = opened(source)
@@ -80,9 +207,9 @@ def models_in(
             raise Skipped("Babelmill made it")
         if not (values.keys() >= KEYS.keys() or GPT_BERT.search(model_type)):
             raise Skipped(f"not a GPT-BERT (model_type {model_type})")
-    found = checkpoints(files.names, glob, pattern)
     if path is None:
         raise Skipped("it has no config.json; name the file with the model's shape with --config")
+    found = checkpoints(files.names, pattern) if pattern else {}
     if Path(source).is_file():
         found = {None: WeightFiles([], dict(zip(("main", "ema"), [[name] for name in files.names], strict=False)))}
     own = language_of(Path(source).name, read_table(TABLE))
@@ -113,6 +240,153 @@ def origin_of(files: Files, weights: WeightFiles) -> dict[str, Any]:
     """Return the repository and the commit of files, or for a folder the digests of its checkpoints."""
     where = {key: files.figures[key] for key in ("repository", "commit") if key in files.figures}
     return where or {"checkpoints": {file: sha256(path) for file, path in files.get(weights.names).items()}}
+
+
+# Reading.
+
+
+def read_weights(old: OldModel) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], str]:
+    """Return the shape, the tensors of each variant under our names in float32, and the default variant.
+
+    The size of the vocabulary is taken from the embedding. The config.json may state a wrong one, since the scripts
+    copied it from any configuration.
+    """
+    shapes: list[dict[str, Any]] = []
+    where = old.files.where
+    values = read_object(old.config, f"{where}: {old.config.name}")
+
+    def tensors(names: list[str]) -> dict[str, Tensor]:
+        opened = open_weights(old.files.get(names), where)
+        rows = next((value.size(0) for name, value in opened.shapes.items() if name.endswith(EMBEDDING)), None)
+        model = read_model("gpt_bert", values | ({"vocab_size": rows} if rows else {}), opened, None, where)
+        shapes.append(model.shape)
+        return {name: model.weights.load(name).float().contiguous() for name in model.weights.shapes}
+
+    found = {variant: tensors(names) for variant, names in sorted(old.weights.variants.items(), reverse=True)}
+    default = list(found)[-1] if found and not old.weights.default else None
+    if old.weights.default:
+        loaded = tensors(old.weights.default)
+        default = next((variant for variant, known in found.items() if equal(known, loaded)), None)
+        if default is None and len(found) == len(WEIGHTS):
+            names = " nor of ".join(old.weights.names)
+            raise UserError(f"{old.weights.default[0]} has neither the weights of {names}")
+        if default is None:
+            default = "ema" if "main" in found else "main"
+            found[default] = loaded
+    if any(shape != shapes[0] for shape in shapes):
+        raise UserError(f"{where}: {' and '.join(old.weights.names)} are weights of different models")
+    return shapes[0], {variant: found[variant] for variant in WEIGHTS if variant in found}, str(default)
+
+
+def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Return whether two models have the same weights."""
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+@torch.no_grad()
+def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> str | None:
+    """Return which token a GPT-BERT learnt to predict at a mask, "next" or "same"; None if it cannot be told.
+
+    Its files do not say it. The published code predicts the next token everywhere. BabyBabelLM's code predicts the next
+    token in causal rows, but the hidden token itself in masked rows. So the model is tested: it generates texts
+    causally, and pairs of neighbouring tokens are hidden in them. The model's scores at the first position of a pair
+    fit either the first or the second token far better, unless the model has learnt too little.
+    """
+    model = GPTBert(GPTBertShape(**shape)).eval()
+    model.load_state_dict(dict(weights))
+    both = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool)
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.full((ROWS, 1), token_id(tokenizer, BOS))
+    special = torch.tensor(special_ids(tokenizer))
+    while texts.size(1) < LENGTH:
+        size = texts.size(1)
+        scores = model(texts, both[..., :size, :size].tril())[:, -1].index_fill(1, special, -math.inf)
+        texts = torch.cat([texts, torch.multinomial(scores.softmax(-1), 1, generator=generator)], 1)
+    first = torch.arange(APART - 2, LENGTH - 1, APART)
+    given = texts.index_fill(1, torch.cat([first, first + 1]), token_id(tokenizer, MASK))
+    scores = model(given, both).log_softmax(-1)[:, first]
+    same, next = (scores.gather(-1, texts[:, first + ahead, None]).mean().item() for ahead in (0, 1))
+    log.info("at a mask, the hidden token has a loss of %.2f nats, and the next one %.2f", same, next)
+    if abs(same - next) < SURE:
+        return None
+    return "same" if same > next else "next"
+
+
+# Conversion.
+
+
+class ByHand(NamedTuple):
+    """What a manifest says about a conversion by hand."""
+
+    stage: str
+    raw: dict[str, Any]
+
+
+def convert(
+    old: OldModel, tokenizer: Path, masked_target: str | None, out: Path, name: str, asked: dict[str, Any]
+) -> None:
+    """Read a model, build and prove its folder, write its card, and move it to `out`.
+
+    `masked_target`: the token that masked positions predicted, "next" or "same"; None: the model is tested. `name`: the
+    model's name on its card. `asked`: more entries for the settings of the manifest. A UserError says that `out`
+    exists, that the files do not fit together, or that the model has learnt too little to tell its masked target.
+    """
+    if out.exists():
+        raise UserError(f"--out {out} already exists; remove it or name another folder")
+    log.info("reading %s", old.files.where)
+    earlier = read_card(old.files.path("README.md"), old.files.where)
+    shape, weights, default = read_weights(old)
+    adapted = adapted_tokenizer(tokenizer)
+    entries, rows = vocab_size(adapted), shape["vocab_size"]
+    if entries > rows:
+        raise UserError(
+            f"the tokenizer has {entries:,} entries, the model only {rows:,}: this is not the model's own tokenizer"
+        )
+    if entries < rows:
+        log.warning("the tokenizer has only %d of the model's %d entries: the last ones are never used", entries, rows)
+    target = masked_target or learnt_target(shape, weights[default], adapted)
+    if target is None:
+        raise UserError(
+            "the model has learnt too little to tell which token it predicts at a mask: set --masked-target next"
+            " (GPT-BERT) or same (BabyBabelLM's code)"
+        )
+    shape["masked_target"] = target
+    wanted = Export.model_validate({"variants": list(weights), "default_variant": default, "logits_alignment": "mlm"})
+    parameters = sum(value.numel() for value in weights[default].values())
+    with temporary_folder(out) as scratch, atomic_folder(out) as folder:
+        ids = {f"{role}_token_id": token_id(adapted, token) for role, token in SPECIAL.items()}
+        write_json(scratch / "model/config.json", shape | ids)
+        for variant, tensors in weights.items():
+            save_file(tensors, scratch / "model" / WEIGHTS[variant])
+        (scratch / "tokenizer").mkdir()
+        adapted.save(str(scratch / "tokenizer/tokenizer.json"))
+        inputs = ExportInputs(scratch / "model", scratch / "tokenizer", [])
+        log.info("building %s", out)
+        files = build(folder, inputs, wanted)
+        prove(folder, inputs, wanted, out)
+        log.info("writing the card")
+        table = read_table(TABLE)
+        card = ModelCard(
+            name=name,
+            variants=list(weights),
+            default_variant=default,
+            parameters=parameters,
+            code={file: sha256(folder / file) for file in files if file.endswith(".py")},
+            origin=old.described,
+            prefix_space=prefix_space.is_put_in(folder / "tokenizer.json"),
+            settings={"model": shape},
+            earlier=earlier,
+            languages={old.language: language_on_card(old.language, table)} if old.language else {},
+        )
+        files += card.write(folder)
+        size = f"{parameters:,}" if parameters < 1e6 else f"{parameters / 1e6:.1f} M"
+        found = f"{' and '.join(weights)} in {', '.join(old.weights.names)}, {size} parameters, masked target {target}"
+        settings = {"name": out.name, "export": wanted.model_dump(exclude={"logits_alignment"})} | asked
+        figures = {"origin": old.described, "rehosted": old.source, "found": found}
+        manifest.write(folder, ByHand("convert", settings), files, figures=figures)
+
+
+# What the commands do.
 
 
 def target_of(source: str, model: OldModel, prefix: str, template: str) -> str:

@@ -3,6 +3,8 @@
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
 `model.main.safetensors` the other one), the tokenizer, the configuration, and the code, if the architecture has any. A
 model trained by masked diffusion also gets its sampler. Because of an index, `variant=` can also name the default.
+`Architecture` says for each architecture what its folder holds, and which cases prove it equal to the trained network;
+config.json beside the trained weights names the architecture.
 """
 
 import json
@@ -11,23 +13,28 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
+from safetensors.torch import load_file, save
+from torch import nn
+
+from babelmill.config.model_source import NORBERT4_NAMES
 from babelmill.config.schema import Export
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
-from babelmill.core.files import UserError, copy_file, read_json, write_json
+from babelmill.core.files import UserError, atomic_write, copy_file, read_json, write_json, write_text
+from babelmill.model import __file__ as model_package
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
+from babelmill.model.transformers import __file__ as transformers_package
 from babelmill.model.transformers import diffusion_generation
-from babelmill.release.folder.architectures import (
-    Architecture,
-    ExportInputs,
-    GPTBertFolder,
-    NorBERT4Folder,
-    TransformersFolder,
-)
-from babelmill.runtime.checkpoint import SavedTensors
+from babelmill.release.folder.loading import WEIGHTS, weights_name
+from babelmill.runtime.checkpoint import SavedTensors, write_tensors
 from babelmill.tokens import characters, prefix_space
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_roles
@@ -35,6 +42,254 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_role
 log = logging.getLogger(__name__)
 
 DIFFERS = 3  # the exit code of `prove` if the exported folder differs
+
+
+# The architectures.
+
+
+@dataclass(frozen=True)
+class ExportInputs:
+    """Holds the folders from which an export is made."""
+
+    model: Path  # the folder with weights and config.json from the stage `train`
+    tokenizer: Path  # the folder with tokenizer.json
+    shards: list[Path]  # folders with validation text for the proof. If there are none, the proof uses random tokens
+    frozen: Path | None = None  # the weights on which adapters were trained, if the model has adapters
+
+
+class Case(NamedTuple):
+    """Describes one comparison of a proof."""
+
+    auto_class: str  # the class of transformers that loads the folder
+    mode: str  # the mode in which the networks compute, such as the attention "causal" or "bidirectional"
+    settings: Mapping[str, Any] = {}  # settings that override config.json
+    # trained, exported: the positions that score the same tokens in the trained and in the exported model.
+    trained: slice = slice(None)
+    exported: slice = slice(None)
+
+    def __str__(self) -> str:
+        return ", ".join([self.mode, *(f"{name} {value}" for name, value in self.settings.items())])
+
+
+class Architecture(ABC):
+    """Defines what the export needs from an architecture."""
+
+    code: Sequence[Path] = ()  # the files of code that the folder gets
+
+    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+        """Write the code, the weights of all variants and config.json. Return the names of the files."""
+        for path in self.code:  # into one folder, from which it then imports
+            write_text(folder / path.name, path.read_text(encoding="utf-8").replace("from ..", "from ."))
+        files = [path.name for path in self.code]
+        for variant in export.variants:
+            files += self.write_weights(inputs, variant, folder / weights_name(variant, export.default_variant))
+        write_json(folder / "config.json", self.config(read_json(inputs.model / "config.json"), export))
+        return [*files, "config.json"]
+
+    @abstractmethod
+    def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
+        """Write the weights of a variant to a file, and others beside it. Return the names of the files."""
+
+    @abstractmethod
+    def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
+        """Return config.json of the folder, from that of the trained model."""
+
+    @abstractmethod
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
+        """Return the network as the stage `train` left it, in evaluation mode; for `frozen`, see `ExportInputs`."""
+
+    @abstractmethod
+    def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """Return the logits [1, T, V] of a trained network for a document [1, T]."""
+
+    def exported_logits(self, exported: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """Return the logits [1, T, V] of an exported model for a document [1, T]."""
+        return exported(row, attention_mask=torch.ones_like(row)).logits
+
+    @abstractmethod
+    def cases(self, model: Path) -> list[Case]:
+        """Return the comparisons that a proof has to make."""
+
+
+def write_part(path: Path, weights: dict[str, torch.Tensor], prefix: str = "") -> list[str]:
+    """Write the weights whose names begin with a prefix, without the prefix. Return the file's name in a list."""
+    part = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    with atomic_write(path) as file:
+        file.write(save(part, metadata={"format": "pt"}))
+    return [path.name]
+
+
+# GPT-BERT: the folder has code, weights and configuration.
+
+CODE = [
+    *(Path(model_package).parent / name for name in ("attention.py", "gpt_bert.py", "mixing.py")),
+    *(Path(transformers_package).parent / name for name in ("configuration_gpt_bert.py", "modeling_gpt_bert.py")),
+]
+CLASSES = {
+    "AutoModel": "GPTBertModel",
+    "AutoModelForMaskedLM": "GPTBertForMaskedLM",
+    "AutoModelForCausalLM": "GPTBertForCausalLM",
+    "AutoModelForSequenceClassification": "GPTBertForSequenceClassification",
+    "AutoModelForTokenClassification": "GPTBertForTokenClassification",
+}
+
+
+class GPTBertFolder(Architecture):
+    """Writes the folder of a GPT-BERT, which includes its own code."""
+
+    network: Any = GPTBert
+    shape: Any = GPTBertShape
+    dropout = "hidden_dropout_prob"  # the key of the training's config.json with the dropout of classifiers
+    name, module, code, classes = "GPTBert", "gpt_bert", CODE, CLASSES
+
+    def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
+        """See `Architecture.write_weights`. In the transformers classes, names begin with `model.`, but in the head."""
+        weights = load_file(inputs.model / WEIGHTS[variant])
+        named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
+        return write_part(path, named)
+
+    def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
+        return trained | {
+            "classifier_dropout": trained[self.dropout],
+            "architectures": [self.classes["AutoModelForMaskedLM"]],
+            "model_type": f"babelmill_{self.module}",
+            "auto_map": {"AutoConfig": f"configuration_{self.module}.{self.name}Config"}
+            | {auto: f"modeling_{self.module}.{name}" for auto, name in self.classes.items()},
+            "attention_mode": None,
+            "logits_alignment": export.logits_alignment,
+            "tie_word_embeddings": True,
+            "torch_dtype": "float32",
+        }
+
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
+        shape = read_json(model / "config.json")
+        trained = self.network(self.shape(**{name: shape[name] for name in self.shape.__dataclass_fields__})).eval()
+        trained.load_state_dict(load_file(model / WEIGHTS[variant]))
+        return trained
+
+    def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        allowed = torch.ones(1, 1, row.size(1), row.size(1), dtype=torch.bool)
+        return trained(row, allowed.tril() if mode == "causal" else allowed)
+
+    def cases(self, model: Path) -> list[Case]:
+        """Return both attention modes, and both alignments of masked scores."""
+        early, late = slice(None, -1), slice(1, None)
+        same = read_json(model / "config.json").get("masked_target") == "same"
+        raw, moved = ("mlm", "mntp") if same else ("mntp", "mlm")
+        trained, exported = (late, early) if same else (early, late)
+        masked = "AutoModelForMaskedLM", "bidirectional"
+        return [
+            Case("AutoModelForCausalLM", "causal"),
+            Case(*masked, {"logits_alignment": raw}),
+            Case(*masked, {"logits_alignment": moved}, trained, exported),
+        ]
+
+
+# NorBERT4: its folder also has the files of GPT-BERT, on which its own build.
+
+CODE_OF_NORBERT4 = [
+    *CODE,
+    Path(model_package).parent / "norbert4.py",
+    *(Path(transformers_package).parent / name for name in ("configuration_norbert4.py", "modeling_norbert4.py")),
+]
+CLASSES_OF_NORBERT4 = {auto: name.replace("GPTBert", "NorBERT4") for auto, name in CLASSES.items()}
+
+
+class NorBERT4Folder(GPTBertFolder):
+    """Writes the folder of a NorBERT4, with the published names of weights and keys."""
+
+    network, shape, dropout = NorBERT4, NorBERT4Shape, "hidden_dropout"
+    name, module, code, classes = "NorBERT4", "norbert4", CODE_OF_NORBERT4, CLASSES_OF_NORBERT4
+
+    def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
+        copy_file(inputs.model / WEIGHTS[variant], path)
+        return [path.name]
+
+    def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
+        ours = ("architecture", *NORBERT4_NAMES)
+        return {key: value for key, value in super().config(trained, export).items() if key not in ours}
+
+
+# Transformers models, whose folder needs no code.
+
+
+def merge(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: dict[str, int]) -> None:
+    """Merge adapters of this rank and alpha into a model. A UserError says that they do not belong to it."""
+    from peft.tuners.lora import LoraLayer  # takes seconds
+
+    from babelmill.training.networks.lora import add_adapters
+
+    add_adapters(model, adapter["rank"], adapter["alpha"])
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if odd := sorted(trained.keys() ^ adapters.keys()):
+        raise UserError(f"the adapters do not belong to the model: {odd[0]}")
+    for name, parameter in trained.items():
+        parameter.data.copy_(adapters[name])
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            module.merge()
+
+
+class TransformersFolder(Architecture):
+    """Writes the folder of a transformers model."""
+
+    def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
+        if inputs.frozen:
+            weights = self.trained(inputs.model, variant, inputs.frozen).state_dict()
+            merged = {name.replace(".base_layer.", "."): value for name, value in weights.items()}
+            kept = {name: merged[name] for name in SavedTensors(inputs.frozen)}
+            write_tensors(path, kept, {"format": "pt"})
+        else:
+            copy_file(inputs.model / WEIGHTS[variant], path)
+        return [path.name]
+
+    def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
+        """See `Architecture.config`. transformers 4 and 5 name the base of RoPE differently: both names are written."""
+        config = trained["config"] | {"architectures": [trained["class"]], "dtype": "float32", "torch_dtype": "float32"}
+        rope = config.get("rope_parameters") or {}
+        if "rope_theta" in rope:
+            config["rope_theta"] = rope["rope_theta"]
+        names = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+        layers = {name: rope[layer]["rope_theta"] for layer, name in names.items() if layer in rope}
+        unmasks = {"objective": trained["objective"]} if "objective" in trained else {}
+        return config | layers | unmasks
+
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
+        """See `Architecture.trained`: the class is that of the training, which keeps documents apart.
+
+        peft merges adapters into the frozen weights.
+        """
+        from babelmill.training.networks.transformers_models import (
+            from_json,  # takes seconds
+            make_model,
+            without_values,
+        )
+
+        values, trained_file = read_json(model / "config.json"), model / WEIGHTS[variant]
+        with without_values():
+            trained = make_model(from_json(values["config"]), values["auto_class"]).eval()
+        # Tensors are read from the file when they are used; those in bf16 become fp32, as in training.
+        weights = {n: t.float() if t.is_floating_point() else t for n, t in load_file(frozen or trained_file).items()}
+        found = trained.load_state_dict(weights, strict=False, assign=True)
+        trained.tie_weights()
+        if found.unexpected_keys or any(parameter.is_meta for parameter in trained.parameters()):
+            raise UserError(f"{frozen or trained_file} does not fit {model / 'config.json'}: {found}")
+        if frozen:
+            merge(trained, load_file(trained_file), values["adapter"])
+        return trained
+
+    def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        from babelmill.training.networks.transformers_models import documents
+
+        with documents(torch.zeros_like(row)):
+            return trained(input_ids=row).logits
+
+    def cases(self, model: Path) -> list[Case]:
+        """Return the one case: the class of the model, in its own mode."""
+        auto_class = read_json(model / "config.json")["auto_class"]
+        return [Case(auto_class, "bidirectional" if auto_class == "AutoModelForMaskedLM" else "causal")]
+
+
 # Label models are above this module, so the table names their class, and it is imported when it is needed.
 ARCHITECTURES: dict[str, type[Architecture] | str] = {
     "gpt_bert": GPTBertFolder,
@@ -48,6 +303,9 @@ def architecture_of(model: Path) -> Architecture:
     """Return the architecture of a model from the stage `train`."""
     kind = ARCHITECTURES[read_json(model / "config.json").get("architecture", "gpt_bert")]
     return (pkgutil.resolve_name(kind) if isinstance(kind, str) else kind)()
+
+
+# The whole folder.
 
 
 def write_index(weights: Path, variant: str) -> str:

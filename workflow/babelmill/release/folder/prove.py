@@ -1,6 +1,6 @@
 """Prove that an exported folder computes the same as the trained model, when it is loaded as users load it.
 
-The proof checks every variant, and every case that the architecture names (`architectures.py`). transformers must find
+The proof checks every variant, and every case that the architecture names (`hub_folder.py`). transformers must find
 every weight and no other. The logits of real validation documents (of random tokens if there are none) must agree with
 those of the training model. In float64 they may differ by 1e-9, and a wrong weight, mask or alignment would give a
 larger difference; the two longest documents show that. In float32, in which users compute, the logits of all
@@ -36,8 +36,7 @@ from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.core.files import UserError, read_json
-from babelmill.release.folder.architectures import Architecture, Case, ExportInputs
-from babelmill.release.folder.hub_folder import DIFFERS, architecture_of
+from babelmill.release.folder.hub_folder import DIFFERS, Architecture, Case, ExportInputs, architecture_of
 from babelmill.release.folder.loading import load, tokenizer_of
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
