@@ -103,7 +103,7 @@ def test_a_mixture_reads_the_challenges_three_texts(fresh):
             "train.words = 200000000 of model mine: BabyLM 2026 strict-small allows 100,000,000 at most",
         ),
         (values("babylm_strct"), "there is no such file; did you mean babylm_strict"),
-        (values() | {"evaluation_data": ""}, "evaluation_data = '': the BabyLM challenge's folder"),
+        (values() | {"evaluation_data": ""}, "evaluation_data = '': model mine needs files of the BabyLM challenge"),
     ],
 )
 def test_what_breaks_a_challenge_is_one_clear_line(fresh, configured, line):
