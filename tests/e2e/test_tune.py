@@ -109,7 +109,7 @@ def test_bad_tasks_are_one_line(rows):
         assert answer.returncode and all(word in said for word in words) and "Traceback" not in said, said
 
     refused(configured("nine"), "evaluation.tasks: nine; did you mean mine")
-    refused(configured("rte"), "evaluation_data = '': ", "model eng needs rte")
+    refused(configured("rte"), "evaluation_data = '': ", "rte: full_eval/glue_filtered/rte.train.jsonl")
     other = "evaluation.tasks = mine: a task with rows of eng is expected"
     refused(configured("mine", own={"language": "deu"}), other)
     refused(configured("mine", own={"text": "{sentences}"}), "train.tsv: no column 'sentences'")

@@ -46,7 +46,7 @@ def report(scored: pa.Table, settings: ScoreStage) -> dict[str, Any]:
     kind = KINDS[settings.kind]
     names = kind.methods(settings)
     found: dict[str, Any] = {"headline": {"method": names[-1], "of": settings.headline}, "languages": {}}
-    found |= about_kind(kind, settings, scored)
+    found |= about_kind(kind, settings)
     for code in settings.covered:
         mine = scored.filter(pa.array([language == code for language in scored["language"].to_pylist()]))
         methods = {}
@@ -65,11 +65,10 @@ def report(scored: pa.Table, settings: ScoreStage) -> dict[str, Any]:
     return found
 
 
-def about_kind(kind: Kind, settings: ScoreStage, scored: pa.Table) -> dict[str, Any]:
+def about_kind(kind: Kind, settings: ScoreStage) -> dict[str, Any]:
     """Return the entries `kind` and `measure` of scores.json: those that suites of minimal pairs do not have."""
-    measure = kind.measure(scored)
     of_kind = {} if settings.kind == "pairs" else {"kind": settings.kind}
-    return of_kind | ({"measure": measure} if measure else {})
+    return of_kind | ({"measure": kind.measure} if kind.measure else {})
 
 
 def score_suites(
@@ -90,7 +89,7 @@ def score_suites(
     found = report(scored, settings)
     return scored, {
         "suite": settings.suite,
-        **about_kind(kind, settings, scored),
+        **about_kind(kind, settings),
         "headline": found["headline"],
         **kind.asked(settings),
         "too_long": model.too_long,
