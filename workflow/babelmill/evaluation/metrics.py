@@ -2,7 +2,7 @@
 
 `evaluation.json` holds `metrics`, with one entry per metric that was measured. For each variant of the weights it holds
 one score per metric (`Score`), beside the score of the baseline: `unigram`, or `most_frequent` for a
-label model (`labels/evaluation.py`). To add a metric, add an entry here, and see `evaluate.rows_of`.
+label model (`labels/evaluation.py`). To add a metric, add an entry here, and see `rows.of_method`.
 """
 
 import math

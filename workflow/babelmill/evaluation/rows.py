@@ -75,6 +75,19 @@ def _hidden(text: Text, places: list[int], mask: int, weight: float) -> Row:
     return Row(ids, places, [text.ids[place] for place in places], weight)
 
 
+def of_method(
+    name: str, text: Text, mask: int | None, samples: int, *seed: int, passes: int | None = None
+) -> list[Row]:
+    """Return the rows in which a model predicts the tokens of a text by a method, or as a metric measures it.
+
+    `mask`: the id of the token that hides others; None for `causal`. For the others, see the functions above.
+    """
+    if name == "causal":
+        return causal(text)
+    assert mask is not None and name in ("masked", "bound", "diffusion")
+    return masked(text, mask, passes) if name == "masked" else bound(text, mask, samples, *seed)
+
+
 # Texts as tokens.
 
 

@@ -17,7 +17,7 @@ from babelmill.evaluation.rows import Word
 from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.stages import ScoreStage
 from babelmill.suites import acquisition, reading
-from babelmill.suites.items import ITEMS, NOUNS, texts_of
+from babelmill.suites.items import NOUNS, texts_of
 from babelmill.suites.results import POINTS, sample, summary
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without
@@ -29,7 +29,6 @@ log = logging.getLogger("babelmill.score")
 class Kind:
     """A kind of suite."""
 
-    table = ITEMS  # the name of the file with the items, in the results of the stages `suite` and `score`
     measure: str | None = None  # what the suite's score is, if it is not a share of right answers
     of_run = False  # whether the score is one of all snapshots of a run together, so that a snapshot has none
 
