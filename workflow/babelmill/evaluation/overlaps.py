@@ -1,13 +1,12 @@
 """Say in words how many test items stand in a model's training text: what the stage `score` wrote to overlap.json.
 
-The last line of a score, the card, the report, `babelmill status` and the log of a submission say it in the same words.
+The last line of a score, the card and the report say it in the same words.
 """
 
 from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest
-from babelmill.core.files import read_json
 from babelmill.core.words import plural
 
 OVERLAP = "overlap.json"
@@ -24,19 +23,6 @@ def overlap_of(folder: Path) -> Path | None:
         return None
     manifest.verify(folder, OVERLAP)
     return folder / OVERLAP
-
-
-def lines_of_suite(folder: Path) -> list[str]:
-    """Return which items of a suite stand in the training text: a line for each language that has some.
-
-    `folder` is as in `overlap_of`.
-    """
-    if not (path := overlap_of(folder)):
-        return []
-    overlap, suite = read_json(path), manifest.read(folder)["settings"]["suite"]
-    found = sorted(code for code, about in overlap["languages"].items() if about["found"])
-    several = len(overlap["languages"]) > 1
-    return [f"{suite}{f', {code}' if several else ''}: {in_training_text(overlap, code)}" for code in found]
 
 
 def in_training_text(overlap: dict[str, Any], code: str) -> str:
