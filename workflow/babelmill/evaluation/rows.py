@@ -16,7 +16,7 @@ import numpy as np
 
 from babelmill.core.files import UserError
 
-AT_ONCE = 1024  # texts that are encoded at once if their offsets are needed
+AT_ONCE = 1024  # texts that are encoded at once: their offsets take much memory
 
 
 class Text(NamedTuple):
@@ -99,11 +99,10 @@ def encode(tokenizer: Any, texts: list[str], causal: bool, prompts: Sequence[int
     only tokens that end after the prompt are scored. A UserError says that the tokenizer has no token that could stand
     before the first one, or cannot tell where tokens end.
     """
-    if prompts is None:
-        return _encode(tokenizer, texts, causal, None)
-    require_offsets(tokenizer)
+    if prompts is not None:
+        require_offsets(tokenizer)
     parts = (slice(start, start + AT_ONCE) for start in range(0, len(texts), AT_ONCE))
-    return [each for part in parts for each in _encode(tokenizer, texts[part], causal, prompts[part])]
+    return [each for part in parts for each in _encode(tokenizer, texts[part], causal, prompts and prompts[part])]
 
 
 def require_offsets(tokenizer: Any) -> None:
