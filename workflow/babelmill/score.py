@@ -80,7 +80,8 @@ def score_suites(
         left_out = "%d of %d items are left out: they have no tokens, or more than the model reads"
         log.warning(left_out, model.too_long, len(scored))
     tokenizer = model.folder / "tokenizer.json"
-    found = report(scored, settings) | {"too_long": model.too_long}
+    found = report(scored, settings)
+    found["too_long"] = model.too_long
     found["tokenizer"] = sha256(tokenizer) if tokenizer.is_file() else None
     for code, each in found["languages"].items():
         each["pairs"] = figures[code]
