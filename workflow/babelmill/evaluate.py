@@ -56,7 +56,7 @@ from babelmill.core.stage_entry import Job
 from babelmill.evaluation import rows
 from babelmill.evaluation.likelihood import Model
 from babelmill.evaluation.metrics import DOCUMENTS, Score, described, in_words, pooled
-from babelmill.evaluation.rows import Row, Text
+from babelmill.evaluation.rows import Row
 from babelmill.evaluation.validation_text import ValidationText, of_documents
 from babelmill.labels.codes import listed
 from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
@@ -90,19 +90,6 @@ class ScoringProgress:
         self.bar.show(self.done, f"{self.name}: {rate:,.0f} {self.unit}/s")
 
 
-def rows_of(metric: str, text: Text, mask: int, evaluation: schema.Evaluation, *seed: int) -> list[Row]:
-    """Return the rows in which a model predicts the tokens of a text, as a metric measures it."""
-    match metric:
-        case "causal":
-            return rows.causal(text)
-        case "masked":
-            return rows.masked(text, mask, schema.MASKS)
-        case "diffusion":
-            return rows.bound(text, mask, evaluation.diffusion_samples, *seed)
-        case _:
-            raise ValueError(f"{metric}: rows for this metric are missing here")
-
-
 def evaluate_model(
     folder: Path, texts: dict[str, ValidationText], mask: int, settings: EvaluateStage, metrics: list[str]
 ) -> tuple[Scores, Nats]:
@@ -111,6 +98,7 @@ def evaluate_model(
     `mask`: the id of the token that hides others. A UserError says that a score is not a number.
     """
     exported, tokenizer, length = export_of(folder), tokenizer_of(folder), settings.evaluation.sequence_length
+    samples = settings.evaluation.diffusion_samples
     scores: Scores = {language: {} for language in texts}
     found_nats: Nats = {language: {} for language in texts}
     for variant in exported.variants:
@@ -123,12 +111,10 @@ def evaluate_model(
             for language, text in texts.items():
 
                 def of_document(number: int, metric: str = metric, text: ValidationText = text) -> list[list[Row]]:
-                    windows, document = text.windows(number, length), int(text.chosen[number])
-                    every = (
-                        rows_of(metric, window, mask, settings.evaluation, document, i)
-                        for i, window in enumerate(windows)
-                    )
-                    return [[row for found in every for row in found]]
+                    found, seed = list[Row](), int(text.chosen[number])
+                    for i, window in enumerate(text.windows(number, length)):
+                        found += rows.of_method(metric, window, mask, samples, seed, i, passes=schema.MASKS)
+                    return [found]
 
                 progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
                 found = np.zeros(len(text.tokens))

@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -33,7 +34,8 @@ from babelmill.release.elsewhere.given_model import methods_of
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.run_lock import locked
 from babelmill.stages import ScoreStage
-from babelmill.suites.kinds import KINDS, Kind
+from babelmill.suites.items import ITEMS, NOUNS
+from babelmill.suites.kinds import KINDS
 from babelmill.suites.overlap import overlap
 from babelmill.suites.scoring_model import ScoringModel
 from babelmill.tokens.tokenizer_file import use_threads
@@ -42,34 +44,25 @@ log = logging.getLogger("babelmill.score")
 
 
 def report(scored: pa.Table, settings: ScoreStage) -> dict[str, Any]:
-    """Return the entries `headline` and `languages` of scores.json; raise a UserError if a language has no score."""
+    """Return what scores.json says of scored items; raise a UserError if a language has no score."""
     kind = KINDS[settings.kind]
-    names = kind.methods(settings)
-    found: dict[str, Any] = {"headline": {"method": names[-1], "of": settings.headline}, "languages": {}}
-    found |= about_kind(kind, settings, scored)
+    names, languages = kind.methods(settings), np.array(scored["language"].to_pylist(), object)
+    found: dict[str, Any] = {"suite": settings.suite}
+    found |= {} if settings.kind == "pairs" else {"kind": settings.kind}
+    found |= {"measure": kind.measure} if kind.measure else {}
+    found |= {"headline": {"method": names[-1], "of": settings.headline}} | kind.asked(settings) | {"languages": {}}
     for code in settings.covered:
-        mine = scored.filter(pa.array([language == code for language in scored["language"].to_pylist()]))
-        methods = {}
-        for name in names:
-            methods[name] = kind.summary(mine, name, settings)
-        found["languages"][code] = {"methods": methods}
+        mine = scored.filter(pa.array(languages == code))
+        found["languages"][code] = {"methods": {name: kind.summary(mine, name, settings) for name in names}}
     found["headline"]["method"] = headline_method(found)
     for code, each in found["languages"].items():
         each["headline"] = headline(found, code)
         if each["headline"] is None:
-            noun = "pair" if settings.kind == "pairs" else "item"
             raise UserError(
-                f"{settings.suite}: no {noun} of {code} can be scored: all are longer than the model reads; leave the"
-                " suite out of evaluation.suites"
+                f"{settings.suite}: no {NOUNS[settings.kind]} of {code} can be scored: all are longer than the model"
+                " reads; leave the suite out of evaluation.suites"
             )
     return found
-
-
-def about_kind(kind: Kind, settings: ScoreStage, scored: pa.Table) -> dict[str, Any]:
-    """Return the entries `kind` and `measure` of scores.json: those that suites of minimal pairs do not have."""
-    measure = kind.measure(scored)
-    of_kind = {} if settings.kind == "pairs" else {"kind": settings.kind}
-    return of_kind | ({"measure": measure} if measure else {})
 
 
 def score_suites(
@@ -78,9 +71,9 @@ def score_suites(
     """Score the items in a folder for each language; return the rows of the table, and the content of scores.json."""
     kind, tables, figures = KINDS[settings.kind], [], {}
     for code, folder in zip(settings.covered, suites, strict=True):
-        figures[code] = manifest.verify(folder, kind.table)["figures"]
+        figures[code] = manifest.verify(folder, ITEMS)["figures"]
         figures[code].pop("summary", None)  # what the run showed
-        table = pq.ParquetFile(folder / kind.table).read()
+        table = pq.ParquetFile(folder / ITEMS).read()
         tables.append(table.add_column(0, "language", pa.array([code] * len(table), pa.string())))
     scored = kind.score(model, pa.concat_tables(tables), settings, partial)
     if model.too_long:
@@ -88,15 +81,11 @@ def score_suites(
         log.warning(left_out, model.too_long, len(scored))
     tokenizer = model.folder / "tokenizer.json"
     found = report(scored, settings)
-    return scored, {
-        "suite": settings.suite,
-        **about_kind(kind, settings, scored),
-        "headline": found["headline"],
-        **kind.asked(settings),
-        "too_long": model.too_long,
-        "tokenizer": sha256(tokenizer) if tokenizer.is_file() else None,
-        "languages": {code: each | {"pairs": figures[code]} for code, each in found["languages"].items()},
-    }
+    found["too_long"] = model.too_long
+    found["tokenizer"] = sha256(tokenizer) if tokenizer.is_file() else None
+    for code, each in found["languages"].items():
+        each["pairs"] = figures[code]
+    return scored, found
 
 
 def score_snapshots(
@@ -135,13 +124,12 @@ def score(
         if settings.snapshots and not KINDS[settings.kind].of_run:
             found["snapshots"] = score_snapshots(model, suites, settings, partial)
         out.mkdir(parents=True, exist_ok=True)
-        table = KINDS[settings.kind].table
-        with atomic_write(out / table) as file:
+        with atomic_write(out / ITEMS) as file:
             pq.write_table(scored, file, compression="zstd")
         write_json(out / "scores.json", found)
         summary = in_words(found)
         log.info("%s", summary)
-        files = [table, "scores.json"]
+        files = [ITEMS, "scores.json"]
         gc.collect()  # the models, so that their memory is free for others while the text is read
         torch.cuda.empty_cache()
         if corpora and (about := overlap(scored, found, settings, corpora, threads)):

@@ -22,7 +22,6 @@ from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import aligned, plural
-from babelmill.evaluation.overlaps import lines_of_suite
 from babelmill.reporting.published import beside
 from babelmill.stages import SubmissionStage
 from babelmill.suites.challenge import checks, files, leaderboard
@@ -134,8 +133,6 @@ def run(job: Job[SubmissionStage]) -> None:
     }
     for line in in_words(figures):
         log.info("%s", line)
-    for line in itertools.chain.from_iterable(map(lines_of_suite, scores)):
-        log.warning("%s", line)
     if settings.own:
         log.warning(
             "not the challenge's own data: your settings define %s (suites: or tasks:), and the submission has the"

@@ -53,7 +53,7 @@ def evaluation_of(draw: random.Random, languages: list[str]) -> dict[str, Any]:
         variants = {name: {"causal": score(1.2), "masked": score(1.0)} for name in ("main", "ema")}
         return {"variants": variants, "unigram": score(2.4), "documents": {"scored": 500, "of": 500}}
 
-    about = {"unit": "bits per byte", "bound": False, "measured_on": "the validation text", "perplexity": False}
+    about = {"unit": "bits per byte", "bound": False, "perplexity": False}
     meanings = {"causal": "each token from those before it", "masked": "each token hidden once, from both sides"}
     metrics = {n: about | {"name": n, "meaning": m, "task": ""} for n, m in (meanings | {"unigram": "alone"}).items()}
     quality = {"bytes_per_token": 4.1, "tokens_per_word": 1.2 + draw.random(), "vocabulary_used": 0.97}

@@ -127,10 +127,24 @@ def test_a_word_of_a_mixture_weighs_as_in_its_language():
     assert weights == {code: pytest.approx(5.43 * p) for code, p in zip(weights, premiums, strict=True)}
 
 
-def test_all_that_needs_the_folder_of_the_challenge_is_named_at_once():
-    where = r"^config/presets/babylm_strict_small\.yaml: evaluation_data = ''"
-    with pytest.raises(UserError, match=where + ".* model mine needs .*ewok, .*ewok_fast, .*, rte"):
+def test_all_that_is_missing_of_the_folder_of_the_challenge_is_named_at_once(folder):
+    where = r"^config/presets/babylm_strict_small\.yaml: evaluation_data = '': model mine needs"
+    with pytest.raises(UserError, match=rf"(?s){where} .*ewok .*ewok_fast .*, .*rte"):
         Graph(configuration()).of_model("mine")
+    for name in ("full_eval/blimp_filtered/a.jsonl", "fast_eval/ewok_fast.zip", "full_eval/aoa/cdi_human.csv"):
+        (folder / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "data" / name).touch()
+    with pytest.raises(UserError, match=r"evaluation_data = 'data': model mine needs files") as raised:
+        Graph(configuration(more={"evaluation_data": "data"})).of_model("mine")
+    lines = [line.strip() for line in str(raised.value).splitlines()[1:]]
+    unpack = "data/fast_eval/ewok_fast.zip is there: unpack it"
+    assert f"ewok_fast (EWoK, checkpoints): fast_eval/ewok_fast/*.jsonl; {unpack}" in lines
+    assert "aoa (Age of acquisition): full_eval/aoa/cdi_childes.json" in lines
+    rte = ", ".join(f"full_eval/glue_filtered/rte.{split}.jsonl" for split in ("train", "valid"))
+    assert f"rte ((Super)GLUE): {rte}" in lines
+    assert not any(line.startswith(("blimp_filtered ", "global_piqa")) for line in lines), "which are there"
+    fewer = {"suites": ["blimp_filtered"], "snapshot_suites": [], "tasks": []}
+    assert configuration(more={"evaluation_data": "data"}, evaluation=fewer).model("mine").scored, "another model runs"
 
 
 @pytest.mark.parametrize(

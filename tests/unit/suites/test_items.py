@@ -65,12 +65,10 @@ def test_texts_of_items_may_come_from_columns_templates_and_lists():
     assert texts_of(table) == [["Ann is here. She {sings}", "Bob is here. She {sings}"]]
     table = read_items("choices", [write_table("v1.0_ends.jsonl", ROWS)], prompt="{text}", options=" {ends}")
     assert texts_of(table)[1] == ["Bob ran. It is nothing.", "Bob ran. He won."]
-    rows = [{"s": "one\ttwo", "r": 0.5}, {"s": "nothing here\ttwo", "r": 1}]
-    table = read_items(
-        "choices", [write_table("v1.0_wug.jsonl", rows)], paradigm="{file}", options="s", drop="nothing", ratio="r"
-    )
+    rows = [{"s": "one\ttwo"}, {"s": "nothing here\ttwo"}]
+    table = read_items("choices", [write_table("v1.0_s.jsonl", rows)], paradigm="{file}", options="s", drop="nothing")
     (row,) = table.to_pylist()
-    assert (row["options"], row["ratio"], row["paradigm"]) == (["one", "two"], 0.5, "v1.0_wug")
+    assert (row["options"], row["paradigm"]) == (["one", "two"], "v1.0_s")
 
 
 def test_the_names_of_items_in_lm_evaluation_harness():
@@ -100,7 +98,6 @@ def test_the_names_of_items_in_lm_evaluation_harness():
         ({"ends": [1, 2]}, {}, r"line 2: options = '\[1, 2\]': a list of two or more"),
         ({}, {"options": "endings"}, r"x.jsonl: no column 'endings'; there are .*; set suites.mine.options$"),
         ({}, {"prompt": "{story}"}, r"no column 'story'; there are .*; set suites.mine.prompt and options$"),
-        ({}, {"ratio": "kind"}, r"line 1: ratio = 'a': a number is expected$"),
         ({}, {"drop": "."}, r"contain no item \(besides those that drop = '.' leaves out\)$"),
     ],
 )
@@ -274,7 +271,7 @@ def test_files_of_the_challenge_are_those_of_its_folder():
     found = [asked("blimp_filtered", data), asked("blimp_filtered", ""), asked("global_piqa_parallel", "[of Ann]/")]
     assert ["source" in each for each in found] == [False, True, True]
     for folder, message in (
-        ("", "'': .*: the suite comps needs it"),
+        ("", "'': the suite comps needs the BabyLM challenge's folder"),
         ("[of Ann]", r": comps: suite file .*: no such f"),
     ):
         with pytest.raises(UserError, match=f"evaluation_data( = |){message}"):

@@ -85,21 +85,6 @@ def test_options_with_equal_scores_share_the_point_or_the_first_or_none_gets_it(
     assert points[:4] == pytest.approx([0, 1 / 3, 0, 0]) and np.isnan(points[4])
 
 
-def test_the_rank_correlation_of_a_ratio():
-    """The probability of the first option against the share of people who prefer it."""
-    scores = np.array([[-1.0, -2, 0], [-2, -1, 0], [-1, -1, 0], [-5, -1, 0], [-1, -9, 0], [np.nan] * 3])
-    table = pairs_of(["x"] * 6, ["y"] * 6, ratio=[0.8, 0.3, 0.5, 0.2, 0.9, 1.0])
-    found = CHOICES.with_scores(table, "causal", scores, settings())
-    assert CHOICES.points(found, "causal")[0] == pytest.approx(1 / (1 + np.exp(-1)))
-    entry = CHOICES.summary(found, "causal", settings())
-    assert entry["pairs"]["score"] == pytest.approx(1) and entry["pairs"]["n"] == 5
-    assert entry["by_paradigm"] == {"all": entry["pairs"]} and CHOICES.measure(found) == "Spearman"
-    turned = found.set_column(found.column_names.index("ratio"), "ratio", pa.array([0.2, 0.7, 0.9, 0.8, 0.1, 0.0]))
-    found = CHOICES.summary(turned, "causal", settings())["pairs"]
-    low, high = found["interval"]
-    assert found["score"] == pytest.approx(-0.7) and -1 <= low < found["score"] < high <= 1
-
-
 def test_a_sample_is_of_each_paradigm_and_the_same_in_any_order():
     goods, bads = ([f"{side}{i}" for i in range(60)] for side in "gb")
     table = pairs_of(goods, bads, [f"p{i % 3}" for i in range(60)])
@@ -146,4 +131,4 @@ def test_how_many_pairs_a_method_scores_and_when_they_are_a_sample():
 def test_chance_and_the_unit_of_a_score():
     scores = {"kind": "choices", "languages": {"eng": {"pairs": {"chance": 0.4}}}}
     assert chance(scores) == 0.4 and unit_of_scores(scores) == "% right"
-    assert chance(scores | {"measure": "Spearman"}) == 0
+    assert chance(scores | {"measure": "partial R²"}) == 0

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.evaluation.overlaps import in_training_text
 from babelmill.score import report
@@ -16,7 +15,7 @@ from babelmill.stages import ScoreStage
 from babelmill.suites.overlap import overlap
 from babelmill.suites.sought import Sought, sought
 from helpers.results.fields import undocumented
-from helpers.stages import any_settings, write_corpus
+from helpers.stages import write_corpus
 from helpers.suite_files import pairs_of
 
 CHINESE = re.compile("[\u3000-\u9fff]")
@@ -169,15 +168,3 @@ def test_the_score_without_the_items_that_stand_in_the_text(corpora, monkeypatch
 def test_a_sentence_may_stand_in_the_text_of_another_language(corpora):
     write_text("deu", ["Er sagt: she has never seen it"])
     assert looked(corpora)["rows"] == [0, 2]
-
-
-def test_text_that_cannot_be_looked_through_is_said_shortly(corpora):
-    about = any_settings("corpus")
-    manifest.write(corpora["eng"], about, ["train.parquet"], figures={"bytes": {"train": 30_000_000_000}})
-    found = looked(corpora)
-    assert found["looked_in"].keys() == {"deu"}
-    assert in_training_text(found, "eng").endswith("; not looked at: corpora/eng is too large (more than 20 GB)")
-    manifest.write(corpora["deu"], about, ["train.parquet"], figures={"bytes": {"train": 30_000_000_000}})
-    found = looked(corpora)
-    assert found["looked_in"] == {} and "languages" not in found
-    assert in_training_text(found, "eng").startswith("not looked for in the training text: corpora/eng is too large (m")

@@ -63,12 +63,12 @@ def judge_of(chosen: list[Row]) -> Judge:
     return Judge(chosen, "accuracy", lambda logits: float((logits.argmax(1) == targets(chosen)).mean()))
 
 
-def tuner_of(folder, seed: int = 1, train=None, judge=None, model=None, **changes) -> Tuner:
+def tuner_of(folder, seed: int = 1, train=None, judge=None, model=Bag, **changes) -> Tuner:
     how, judging = Tuning.model_validate(HOW | changes), judge_of(judge or rows(40, 1))
-    return Tuner(model or Bag(), how, seed, train or rows(60), judging, PADDING, folder, torch.device("cpu"))
+    return Tuner(model(), how, seed, train or rows(60), judging, PADDING, folder, torch.device("cpu"))
 
 
-def tuned(folder, kills=(), seed: int = 1, **changes) -> tuple[Tuner, np.ndarray]:
+def tuned(folder, kills=(), seed: int = 1, test=None, **changes) -> tuple[Tuner, np.ndarray]:
     """Tune as the stage does; each attempt of `kills` ends within that step, and a new process goes on."""
     for last in (*kills, None):
         set_seed(seed)
@@ -82,7 +82,7 @@ def tuned(folder, kills=(), seed: int = 1, **changes) -> tuple[Tuner, np.ndarray
         tuner._train_step = step_or_end
         with pytest.raises(Killed) if last is not None else contextlib.nullcontext():
             tuner.run()
-    return tuner, tuner.predict(rows(40, 2))
+    return tuner, tuner.predict(test or rows(40, 2))
 
 
 @pytest.mark.parametrize("shuffle", ["state", "epoch"])
@@ -191,7 +191,7 @@ class Broken(Bag):
 )
 def test_answers_that_are_no_numbers_are_an_error(always, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        tuner_of(tmp_path, model=Broken(always)).run()
+        tuner_of(tmp_path, model=lambda: Broken(always)).run()
 
 
 BERT = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -205,12 +205,12 @@ def test_words_of_sentences_are_learnt_by_the_same_loop(tmp_path):
         ids = random.integers(4, 60, size=random.integers(2, 6))
         labels, there = np.repeat(ids % 2, 2), np.arange(2 * len(ids)) % 2 == 0
         found.append(Row({"input_ids": ids.tolist(), "words": [*range(len(ids))]}, labels, there, False))
-    set_seed(1)
-    model = model_of(
-        tmp_path / "bert", Tuning.model_validate(HOW | {"head": "challenge", "dropout": 0.0}), 2, 0, tagging=True
-    )
-    tuner = tuner_of(tmp_path / "a", model=model, train=found, judge=found[:9], epochs=12, learning_rate=0.01)
-    tuner.run()
-    told = spread(found, tuner.predict(found).argmax(1), NONE)
+    how = Tuning.model_validate(HOW | {"head": "challenge", "dropout": 0.0})
+    given = {"train": found, "judge": found[:9], "epochs": 12, "learning_rate": 0.01, "test": found}
+    given["model"] = lambda: model_of(tmp_path / "bert", how, 2, 0, tagging=True)
+    tuner, logits = tuned(tmp_path / "whole", **given)
+    _, same = tuned(tmp_path / "killed", (75,), **given)
+    assert np.array_equal(logits, same), "killed in the eighth epoch"
+    told = spread(found, logits.argmax(1), NONE)
     assert metrics.value("accuracy", [row.labels for row in found], told, ["a", "b"], True) == 0.5
     assert [each[1] for each in told[:5]] == [NONE] * 5 and tuner.scores[-1] == 1.0

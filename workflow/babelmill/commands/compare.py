@@ -40,6 +40,7 @@ from babelmill.graph import changed_values
 from babelmill.reporting.results import ModelResults, different_precisions, find
 from babelmill.reporting.table import ALL, TUNED, Frame, ScoreRow, of_suite, rows_of, shown, unit_text
 from babelmill.stages import LABEL, STAGES
+from babelmill.suites.items import ITEMS
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
 from babelmill.suites.results import by, mean_of_groups, paradigm_weights
 from babelmill.tasks.metrics import compared, compared_words, counts_of_words
@@ -165,7 +166,7 @@ def on_suite(suite: str, models: list[ModelResults], names: list[str], asked: st
     about = [model.scores[suite] for model in models]
     kind = KINDS[about[0].get("kind", "pairs")]
     assert isinstance(kind, OfSentences | OfWords)
-    tables = [read(model.folders["score", suite], kind.table) for model in models]
+    tables = [read(model.folders["score", suite], ITEMS) for model in models]
     codes = [code for code in about[0]["languages"] if code in about[1]["languages"]]
     if not codes:
         yield [f"{suite}: not compared, because the models were scored in different languages"]
@@ -179,16 +180,15 @@ def on_suite(suite: str, models: list[ModelResults], names: list[str], asked: st
         if kind.texts(rows[0]) != kind.texts(rows[1]):
             raise UserError(f"{title}: {models[0].name} and {models[1].name} were not scored on the same items")
         how, unit = " and ".join(dict.fromkeys(each.method for each in heads)), heads[0].unit
-        if isinstance(kind, OfSentences) and unit == SHARE:
+        if isinstance(kind, OfSentences):
             tests = list(on_items(kind, about[0], rows, [each.method for each in heads]))
             yield [f"{title}: % right, {weighting(about[0]['headline']['of'])}, {how}", *table(tests, unit, names, 1)]
             continue
         ends, over = (None, None), "no test compares such scores"
-        if isinstance(kind, OfWords):
-            entries = [each["languages"][code]["methods"][row.method] for each, row in zip(about, heads, strict=True)]
-            scored = [Scored(each, row.method, entry) for each, row, entry in zip(rows, heads, entries, strict=True)]
-            if found := kind.difference(scored):
-                ends, over = (found[2][0], found[2][1]), f"bootstrap over {found[0]}"
+        entries = [each["languages"][code]["methods"][row.method] for each, row in zip(about, heads, strict=True)]
+        scored = [Scored(each, row.method, entry) for each, row, entry in zip(rows, heads, entries, strict=True)]
+        if found := kind.difference(scored):
+            ends, over = (found[2][0], found[2][1]), f"bootstrap over {found[0]}"
         whole = Tested(ALL, heads[0].n, (heads[0].score, heads[1].score), ends, None, over)
         yield [f"{title}: {unit_text(unit)}, {how}", *table([whole], unit, names)]
 

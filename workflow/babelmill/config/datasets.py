@@ -11,6 +11,7 @@ from babelmill.config.entries import ITEM_KEYS, Suite, Task
 from babelmill.config.languages import Language
 from babelmill.config.layers import SUITES, TASKS, config_file, config_names, nearest
 from babelmill.config.resolve import SOUND, Configuration
+from babelmill.config.submissions import numbers_of
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, sha256
 from babelmill.core.local_sources import expand_glob, files_of, snapshot
@@ -33,19 +34,42 @@ def folder_of_challenge(configuration: Configuration) -> str:
 
 
 def require_evaluation_data(configuration: Configuration, model: str) -> None:
-    """Raise a UserError if suites or tasks of a model are files of `evaluation_data`, which is not set."""
-    if folder_of_challenge(configuration):
-        return
-    resolved = configuration.model(model)
-    tasks = {name: configuration.task(name) for name in resolved.tuned}
-    needed = [name for name in resolved.scored if not configuration.suite(name).files]
-    needed += [name for name, task in tasks.items() if any(each.startswith(DATA) for each in task.train + task.test)]
-    if needed:
-        raise _lacks_data(f"{resolved.origins['evaluation.suites']}: ", f"model {model} needs {some(needed, 30)}")
+    """Raise a UserError that lists all files of the challenge which a model needs, and which are not there.
+
+    For each suite and task, it says which of the leaderboard's numbers they are for, and which archive only has to be
+    unpacked.
+    """
+    folder, resolved = folder_of_challenge(configuration), configuration.model(model)
+    needed: dict[str, list[str]] = {}
+    for name, codes in resolved.scored.items():
+        suite = configuration.suite(name)
+        if not suite.files:
+            needed[name] = [p for code in codes for p in suite.challenge_files_of(configuration.code_in(suite, code))]
+    for name, codes in resolved.tuned.items():
+        task = configuration.task(name)
+        named = [pattern.removeprefix(DATA) for pattern in task.train + task.test if pattern.startswith(DATA)]
+        languages = [task.covered[configuration.code_in(task, code)] for code in codes]
+        needed[name] = [pattern.replace("{language}", each) for pattern in named for each in languages]
+    lines = []
+    for name, patterns in needed.items():
+        missing = [p for p in dict.fromkeys(patterns) if not folder or not expand_glob(f"{glob.escape(folder)}/{p}")]
+        if missing:
+            numbers = f" ({', '.join(found)})" if (found := numbers_of(resolved, name)) else ""
+            lines.append(f"  {name}{numbers}: {', '.join(missing)}{_archive_of(folder, missing[0])}")
+    if lines:
+        where = configuration.origin("evaluation_data") if folder else resolved.origins["evaluation.suites"]
+        said = (
+            f"{where}: evaluation_data = {folder!r}: model {model} needs files of the BabyLM challenge that are missing"
+        )
+        where_from = "docs/challenge.md says where to get them, and how to do without"
+        raise UserError("\n".join([f"{said} ({where_from}):", *lines]))
 
 
-def _lacks_data(where: str, who: str) -> UserError:
-    return UserError(f"{where}evaluation_data = '': the BabyLM challenge's folder of this name is expected: {who}")
+def _archive_of(folder: str, pattern: str) -> str:
+    """Return that an archive with the files of a pattern only has to be unpacked, if there is one; else nothing."""
+    place = Path(folder, pattern).parent
+    archives = [*place.parent.glob(f"{glob.escape(place.name)}.*"), *place.glob("*.zip")] if folder else []
+    return f"; {archives[0]} is there: unpack it" if archives else ""
 
 
 # Suites.
@@ -84,7 +108,7 @@ def items_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
         return asked | {"sources": _snapshot(tuple(files), where)}
     if not (files := suite.files_of(covered)):
-        raise _lacks_data("", f"the suite {name} needs it")
+        raise UserError(f"evaluation_data = '': the suite {name} needs the BabyLM challenge's folder of this name")
     if suite.repository:
         return asked | {"files": files, "source": {"repository": suite.repository, "revision": suite.revision}}
     if name in configuration.top.suites:
@@ -170,7 +194,7 @@ def _files_of_task(configuration: Configuration, name: str, covered: str, split:
     task, folder = configuration.task(name), folder_of_challenge(configuration)
     patterns = [pattern.replace("{language}", task.covered[covered]) for pattern in getattr(task, split)]
     if not folder and any(pattern.startswith(DATA) for pattern in patterns):
-        raise _lacks_data("", f"the task {name} needs it")
+        raise UserError(f"evaluation_data = '': the task {name} needs the BabyLM challenge's folder of this name")
     return [f"{glob.escape(folder)}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]
 
 

@@ -43,7 +43,7 @@ class Baseline(Section):
 # The keys of a suite that only some kinds have, and those of them that a kind needs.
 ITEM_KEYS: dict[str, tuple[str, ...]] = {
     "pairs": ("good", "bad"),
-    "choices": (*("prompt", "options", "right", "scored", "score", "ties", "unknown", "drop", "ratio", "harness_ids"),),
+    "choices": (*("prompt", "options", "right", "scored", "score", "ties", "unknown", "drop", "harness_ids"),),
     "reading": (),
     "acquisition": (),
 }
@@ -95,7 +95,6 @@ class Suite(Dataset):
     ties: Literal["half", "first", "wrong"] = "half"
     unknown: Literal["scored", "wrong"] = "scored"
     drop: str = ""
-    ratio: Text | None = None
     harness_ids: bool = False
     phenomenon: Text | None = None  # the column or template that says what is tested
     paradigm: Text | None = None  # the same for the finer group

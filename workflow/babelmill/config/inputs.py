@@ -72,8 +72,13 @@ def characters(resolved: ResolvedModel) -> int | None:
 
 
 def check(configuration: Configuration, model: str) -> None:
-    """Raise a UserError if a model needs labels that a corpus does not have, or `evaluation_data`, which is not set."""
+    """Raise a UserError if a model needs labels, validation text, or files of a challenge that are not there."""
     resolved = configuration.model(model)
+    for code in resolved.languages:
+        text = configuration.corpus(code)
+        if not (text.corpus.validation_share or text.corpus.validation_files or hub_datasets(text)):
+            where = f"{text.origins['corpus.validation_share']}: corpus.validation_share = 0 of {code}"
+            raise UserError(f"{where}: no text is set aside for validation: {set_aside(text.corpus)}")
     for code in resolved.languages if resolved.learns_labels else ():
         if not configuration.corpus(code).corpus.label_columns:
             where = f"{resolved.origins['train.objective']}: train.objective = labels of model {model}"
@@ -144,13 +149,11 @@ def _snapshot(named: tuple[tuple[str, str], ...], file_format: str | None) -> di
 def few_documents(resolved: ResolvedCorpus) -> str | None:
     """Return what to set if none of a language's documents may be set aside for validation, where that is known.
 
-    It is known of local plain text whose documents are files or many words, and of local text with a share of 0.
+    It is known of local plain text whose documents are files or many words.
     """
     corpus, sources = resolved.corpus, corpus_sources(resolved)
     if corpus.validation_files or hub_datasets(resolved):
         return None
-    if not corpus.validation_share:
-        return f"no text is set aside for validation: {set_aside(corpus)}"
     words = words_of_document(corpus.document)
     plain = all(split_name(pattern, corpus.format)[0] == ".txt" for pattern in corpus.files)
     if corpus.builtin or not plain or not (words or corpus.document == "file"):

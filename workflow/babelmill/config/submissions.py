@@ -112,6 +112,20 @@ def rules_of_model(resolved: ResolvedModel) -> Rules | None:
         raise UserError(f"{resolved.origins['submission']}: model {resolved.name}: {error}") from None
 
 
+def numbers_of(resolved: ResolvedModel, name: str) -> list[str]:
+    """Return the titles of the numbers of a model's leaderboard that a suite or a task of fine-tuning counts for."""
+    found = list[str]()
+    if not (rules := rules_of_model(resolved)):
+        return found
+    for number in rules.numbers.values():
+        for task in (rules.tasks[each] for each in number.tasks):
+            if name in (task.suite, *task.tuned):
+                found.append(number.title)
+            elif name == task.fast:
+                found.append(f"{number.title}, checkpoints")
+    return found
+
+
 def backend_of(resolved: ResolvedModel) -> str:
     """Return the backend whose scores a model submits: `evaluation.backend`, or the first one that it has; "" for none.
 

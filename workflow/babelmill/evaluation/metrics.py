@@ -2,7 +2,7 @@
 
 `evaluation.json` holds `metrics`, with one entry per metric that was measured. For each variant of the weights it holds
 one score per metric (`Score`), beside the score of the baseline: `unigram`, or `most_frequent` for a
-label model (`labels/evaluation.py`). To add a metric, add an entry here, and see `evaluate.rows_of`.
+label model (`labels/evaluation.py`). To add a metric, add an entry here, and see `rows.of_method`.
 """
 
 import math
@@ -13,53 +13,34 @@ if TYPE_CHECKING:
     import numpy as np
 
 DOCUMENTS = "documents.parquet"  # beside evaluation.json, see `validation_text.of_documents`
-TEXT = "the validation text"
 BITS, SHARE = "bits per byte", "share"
+OF_DIFFUSION = "any share of the tokens hidden, from both sides: an upper bound of what each text needs"
 GENERATION, FILL_MASK, CLASSIFICATION = "text-generation", "fill-mask", "text-classification"  # names of the Hub
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
     """A metric: what its scores mean."""
 
     name: str  # the metric's name in `evaluation.json` and everywhere else
     unit: str  # the unit of value and standard error. Less is better, except for the unit `SHARE`, where more is better
-    bound: bool = False  # whether the score is an upper bound of the true value
-    measured_on: str = TEXT  # what the score was measured on
     meaning: str  # how each token is scored
+    task: str  # the task, by the Hub's name; "" for a baseline
     # Whether exp(nats per token) is a perplexity, or an upper bound of it if `bound`. The score is then that of a
     # distribution over texts, and can be compared with that of the unigram model.
     perplexity: bool = False
-    task: str  # the task, by the Hub's name; "" for a baseline
+    bound: bool = False  # whether the score is an upper bound of the true value
 
 
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric(name="causal", unit=BITS, meaning="each token from those before it", perplexity=True, task=GENERATION),
-        Metric(name="masked", unit=BITS, meaning="each token hidden once, from both sides", task=FILL_MASK),
-        Metric(
-            name="diffusion",
-            unit=BITS,
-            bound=True,
-            meaning="any share of the tokens hidden, from both sides: an upper bound of what each text needs",
-            perplexity=True,
-            task=FILL_MASK,
-        ),
-        Metric(
-            name="unigram",
-            unit=BITS,
-            meaning="each token by its frequency in the training text",
-            perplexity=True,
-            task="",
-        ),
-        Metric(name="exact", unit=SHARE, meaning="texts whose codes are all right, and no other", task=CLASSIFICATION),
-        Metric(
-            name="f1",
-            unit=SHARE,
-            meaning="harmonic mean of precision and recall of all codes together",
-            task=CLASSIFICATION,
-        ),
+        Metric("causal", BITS, "each token from those before it", GENERATION, perplexity=True),
+        Metric("masked", BITS, "each token hidden once, from both sides", FILL_MASK),
+        Metric("diffusion", BITS, OF_DIFFUSION, FILL_MASK, perplexity=True, bound=True),
+        Metric("unigram", BITS, "each token by its frequency in the training text", "", perplexity=True),
+        Metric("exact", SHARE, "texts whose codes are all right, and no other", CLASSIFICATION),
+        Metric("f1", SHARE, "harmonic mean of precision and recall of all codes together", CLASSIFICATION),
     )
 }
 

@@ -1,15 +1,13 @@
 """Say in words how many test items stand in a model's training text: what the stage `score` wrote to overlap.json.
 
-The last line of a score, the card, the report, `babelmill status` and the log of a submission say it in the same words.
+The last line of a score, the card and the report say it in the same words.
 """
 
 from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest
-from babelmill.core.files import read_json
 from babelmill.core.words import plural
-from babelmill.evaluation.suite_scores import measure_of, unit_of_scores
 
 OVERLAP = "overlap.json"
 # What counts, for readers who see only the numbers.
@@ -27,26 +25,8 @@ def overlap_of(folder: Path) -> Path | None:
     return folder / OVERLAP
 
 
-def lines_of_suite(folder: Path) -> list[str]:
-    """Return what the user must know of a suite: which of its items stand in the training text, or were not looked for.
-
-    There is a line for each language. `folder` is as in `overlap_of`.
-    """
-    if not (path := overlap_of(folder)):
-        return []
-    overlap, suite = read_json(path), manifest.read(folder)["settings"]["suite"]
-    if not overlap["looked_in"]:
-        return [f"{suite}: {in_training_text(overlap, '')}"]
-    found = {code for code, about in overlap["languages"].items() if about["found"] or overlap["not_looked_in"]}
-    several = len(overlap["languages"]) > 1
-    return [f"{suite}{f', {code}' if several else ''}: {in_training_text(overlap, code)}" for code in sorted(found)]
-
-
 def in_training_text(overlap: dict[str, Any], code: str) -> str:
     """Return how many items of a language stand in the training text, and the score without them."""
-    gone = "; ".join(overlap["not_looked_in"].values())
-    if not overlap["looked_in"]:
-        return f"not looked for in the training text: {gone}"
     about = overlap["languages"][code]
     found, items = about["found"], plural(about["items"], overlap["item"])
     text = f"{found:,} of {items} {'stands' if found == 1 else 'stand'} in the training text"
@@ -55,8 +35,7 @@ def in_training_text(overlap: dict[str, Any], code: str) -> str:
     if found and (without := about["without"]):
         low, high = (100 * end for end in without["interval"])
         them = "it" if found == 1 else "them"
-        unit = f" {unit_of_scores(overlap)}" if measure_of(overlap) else ""
-        text += f"; without {them} {100 * without['score']:.1f}{unit} ({low:.1f} to {high:.1f}, n = {without['n']:,})"
+        text += f"; without {them} {100 * without['score']:.1f} ({low:.1f} to {high:.1f}, n = {without['n']:,})"
     elif found:
         text += "; without them nothing is left to score"
-    return f"{text}; not looked at: {gone}" if gone else text
+    return text

@@ -16,7 +16,7 @@ import numpy as np
 
 from babelmill.core.files import UserError
 
-AT_ONCE = 1024  # texts that are encoded at once if their offsets are needed
+AT_ONCE = 1024  # texts that are encoded at once: their offsets take much memory
 
 
 class Text(NamedTuple):
@@ -75,6 +75,19 @@ def _hidden(text: Text, places: list[int], mask: int, weight: float) -> Row:
     return Row(ids, places, [text.ids[place] for place in places], weight)
 
 
+def of_method(
+    name: str, text: Text, mask: int | None, samples: int, *seed: int, passes: int | None = None
+) -> list[Row]:
+    """Return the rows in which a model predicts the tokens of a text by a method, or as a metric measures it.
+
+    `mask`: the id of the token that hides others; None for `causal`. For the others, see the functions above.
+    """
+    if name == "causal":
+        return causal(text)
+    assert mask is not None and name in ("masked", "bound", "diffusion")
+    return masked(text, mask, passes) if name == "masked" else bound(text, mask, samples, *seed)
+
+
 # Texts as tokens.
 
 
@@ -86,11 +99,10 @@ def encode(tokenizer: Any, texts: list[str], causal: bool, prompts: Sequence[int
     only tokens that end after the prompt are scored. A UserError says that the tokenizer has no token that could stand
     before the first one, or cannot tell where tokens end.
     """
-    if prompts is None:
-        return _encode(tokenizer, texts, causal, None)
-    require_offsets(tokenizer)
+    if prompts is not None:
+        require_offsets(tokenizer)
     parts = (slice(start, start + AT_ONCE) for start in range(0, len(texts), AT_ONCE))
-    return [each for part in parts for each in _encode(tokenizer, texts[part], causal, prompts[part])]
+    return [each for part in parts for each in _encode(tokenizer, texts[part], causal, prompts and prompts[part])]
 
 
 def require_offsets(tokenizer: Any) -> None:

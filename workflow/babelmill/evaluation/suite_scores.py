@@ -52,22 +52,13 @@ def most_pairs(asked: Mapping[str, Any], method: str) -> int | None:
     return min((limit for key in keys if (limit := asked.get(key, "all")) != "all"), default=None)
 
 
-def sampled(scores: Mapping[str, Any], method: str) -> int | None:
-    """Return `most_pairs` if a method scored fewer pairs than there are in a language; None if it scored all.
-
-    `scores`: the content of scores.json.
-    """
+def sample_of(scores: Mapping[str, Any], method: str) -> str:
+    """Describe the sample of pairs that a method scored; "" if it scored all. `scores`: the content of scores.json."""
     for found in scores["languages"].values():
         whole, there = found["methods"].get(method, {}).get("pairs"), found.get("pairs", {}).get("pairs")
-        if whole and (there is None or whole["n"] < there):
-            return most_pairs(scores, method)
-    return None
-
-
-def sample_of(scores: Mapping[str, Any], method: str) -> str:
-    """Describe the sample of pairs that a method scored; "" if it scored all pairs. `scores`: see `sampled`."""
-    most = sampled(scores, method)
-    return "" if most is None else f"sample of {most:,} pairs of each paradigm"
+        if whole and (there is None or whole["n"] < there) and (most := most_pairs(scores, method)):
+            return f"sample of {most:,} pairs of each paradigm"
+    return ""
 
 
 def measure_of(scores: dict[str, Any]) -> str:

@@ -22,7 +22,6 @@ class TunedScore(NamedTuple):
     metric: str  # accuracy, f1 or mcc
     mean: float  # the mean over seeds
     interval: tuple[float, float]  # its 95 % interval: over seeds, or over rows if there is one seed
-    deviation: float | None  # the standard deviation over seeds, None for one seed
     seeds: int  # how many seeds there are
     rows: int  # how many rows were scored
     # How many seeds gave all rows the same class; and these classes, each with its share of the rows.
@@ -74,12 +73,11 @@ def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
         scores = [entry["score"] for _, entry in members]
         (mean, half), least = over_seeds(scores), LEAST.get(run["metric"], 0.0)
         interval = first["interval"] if half is None else (max(least, mean - half), min(1.0, mean + half))
-        deviation = statistics.stdev(scores) if half is not None else None
         same = [entry["majority"] for _, entry in members if entry["majority"]]
         found.append(
             TunedScore(
                 *(task, run["protocol"], code, run["metric"], mean),
-                *((interval[0], interval[1]), deviation, len(members), first["n"]),
+                *((interval[0], interval[1]), len(members), first["n"]),
                 (len(same), {each["class"]: each["share"] for each in same}) if same else None,
                 first["rows"]["test"],
                 *(first["test_rows_in_train"], first["test_rows_without_text"]),

@@ -4,7 +4,7 @@ A sample consists of the documents whose texts have the smallest hashes. So it i
 and machine, and a larger sample contains the smaller ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, vocabulary_used
 from babelmill.tokens.vocabulary import Vocabulary
 
+AT_ONCE = 100  # documents that are tokenized at once
+
 
 class ValidationText:
     """The validation text of a language, and what can be known about it without a model."""
@@ -37,19 +39,22 @@ class ValidationText:
         manifest.verify(corpus, "validation.parquet")
         self.documents = Documents(corpus / "validation.parquet")  # all documents of the validation text
         self._vocabulary, self._tokenizer = vocabulary, tokenizer
-        # whole_bytes: the number of UTF-8 bytes of all documents
-        # bytes: [documents to score] the number of UTF-8 bytes of each; for a document with a prompt, those of its
-        # response. If the tokenizer is lossless, the scored tokens are exactly these bytes.
-        # chosen: [documents to score] the number of each among all documents
-        self.chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
+        texts = texts_of(self.documents)
+        sizes = np.array([len(text[-1].encode()) for text in texts], np.int64)
+        self.whole_bytes = int(sizes.sum())  # the number of UTF-8 bytes of all documents, without their prompts
+        self.chosen = choose(texts, sample)  # [documents to score] the number of each among all documents
+        # [documents to score] the number of UTF-8 bytes of each; of a document with a prompt, those of its response. If
+        # the tokenizer is lossless, the scored tokens are exactly these bytes.
+        self.bytes = sizes[self.chosen]
         self.tokens: list[np.ndarray] = []  # of each document to score, with special ones: [tokens]
         self.scored: list[np.ndarray] = []  # which of these tokens count: [tokens] bool
         self.with_prompt = 0  # how many of the documents to score have a prompt
-        for texts in texts_of(self.documents, self.chosen):
-            self._encode(texts)
+        chosen = [texts[number] for number in self.chosen]
+        for start in range(0, len(chosen), AT_ONCE):
+            self._encode([piece for text in chosen[start : start + AT_ONCE] for piece in text])
         # how many of the documents to score are changed by encoding and decoding; their scores are about the text that
         # the tokenizer keeps
-        self.changed = changed(tokenizer, self.documents, self.chosen) if lossy else 0
+        self.changed = changed(tokenizer, [text[-1] for text in chosen]) if lossy else 0
         self.count = sum(int(scored.sum()) for scored in self.scored)  # the number of tokens to score
         # unigram: [documents to score] the nats of the unigram baseline
         # vocabulary_used: the share of the vocabulary that occurs in the training text
@@ -114,42 +119,30 @@ def windows(ids: np.ndarray, scored: np.ndarray, length: int) -> list[Text]:
     return found
 
 
-def texts_of(documents: Documents, chosen: np.ndarray) -> Iterator[list[str]]:
-    """Yield the texts of the documents with the numbers `chosen`, as `Documents.batches` does."""
-    first, pieces = 0, documents.pieces
-    for texts, _ in documents.batches():
-        last = first + len(texts) // pieces
-        mine = chosen[(chosen >= first) & (chosen < last)] - first
-        yield [text for i in mine for text in texts[i * pieces : (i + 1) * pieces]]
-        first = last
+def texts_of(documents: Documents) -> list[tuple[str, ...]]:
+    """Return the texts of all documents: of each its prompt, if documents have one, and the text itself."""
+    pieces = documents.pieces
+    return [tuple(texts[i : i + pieces]) for texts, _ in documents.batches() for i in range(0, len(texts), pieces)]
 
 
-def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.ndarray, int]:
-    """Choose `sample` documents to score, or all.
+def choose(texts: Sequence[tuple[str, ...]], sample: int | None) -> np.ndarray:
+    """Return the numbers of the documents to score: of all, or of `sample` of them, in order.
 
-    Return the numbers of the documents, in order, and the UTF-8 bytes of each, both int64, and the bytes of all
-    documents. Bytes do not count prompts, which are not scored; the hash that chooses a document includes its prompt.
+    A hash of the document, with its prompt, chooses it.
     """
-    sizes, hashes = [], []
-    for texts, lengths in documents.batches():
-        sizes.append(lengths[documents.pieces - 1 :: documents.pieces])
-        whole = map("".join, zip(*(texts[i :: documents.pieces] for i in range(documents.pieces)), strict=True))
-        hashes += [blake2b(text.encode(), digest_size=8, person=b"evaluation").digest() for text in whole]
+    hashes = [blake2b("".join(each).encode(), digest_size=8, person=b"evaluation").digest() for each in texts]
     order = np.argsort(np.frombuffer(b"".join(hashes), ">u8"), kind="stable")
-    chosen = np.sort(order[:sample])
-    size = np.concatenate(sizes)
-    return chosen, size[chosen], int(size.sum())
+    return np.sort(order[:sample])
 
 
-def changed(tokenizer: Tokenizer, documents: Documents, chosen: np.ndarray) -> int:
-    """Count the documents among `chosen` that encoding and decoding change.
+def changed(tokenizer: Tokenizer, texts: Sequence[str]) -> int:
+    """Count the texts that encoding and decoding change.
 
-    A tokenizer may turn capital letters into small ones, or have no token for a character. If there are prompts, only
-    the responses are compared.
+    A tokenizer may turn capital letters into small ones, or have no token for a character.
     """
     count = 0
-    for texts in texts_of(documents, chosen):
-        mine = texts[documents.pieces - 1 :: documents.pieces]
+    for start in range(0, len(texts), AT_ONCE):
+        mine = texts[start : start + AT_ONCE]
         ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(mine, add_special_tokens=False)]
         again = tokenizer.decode_batch(ids, skip_special_tokens=False)
         count += sum(text != given for text, given in zip(mine, again, strict=True))

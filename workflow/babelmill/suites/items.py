@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import logging
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -42,7 +41,7 @@ COLUMNS = [
     ("right", pa.int64()),  # the number of the right option
     *((name, pa.string()) for name in GROUPS),
 ]
-OF_SOME = [("ratio", pa.float64()), ("harness_id", pa.string())]  # columns of suites that ask for them
+HARNESS_ID = ("harness_id", pa.string())  # a column of suites that ask for it
 
 
 # The columns of words with reading times: texts, what predicts the times, and the times.
@@ -79,7 +78,7 @@ def read_items(settings: SuiteStage, paths: Sequence[Path]) -> pa.Table:
 
 
 def read_options(settings: SuiteStage, paths: Sequence[Path]) -> pa.Table:
-    """Return the items of .csv, .tsv, .jsonl or .parquet files, with COLUMNS and those OF_SOME that are asked for.
+    """Return the items of .csv, .tsv, .jsonl or .parquet files, with COLUMNS and, if it is asked for, HARNESS_ID.
 
     If the files have no phenomenon, it is "all"; if they have no paradigm, it is the phenomenon.
     """
@@ -96,21 +95,19 @@ def read_options(settings: SuiteStage, paths: Sequence[Path]) -> pa.Table:
         before, count = [row.filled(template) for template in prompts], len(item["options"])
         item["prompts"] = before * count if len(before) == 1 else before
         item["right"] = right_of(row, how.get("right", 0), count)
-        if "ratio" in how:
-            item["ratio"] = ratio_of(row, how["ratio"])
         item["phenomenon"] = group_of(row, how.get("phenomenon")) or "all"
         item["paradigm"] = group_of(row, how.get("paradigm")) or item["phenomenon"]
         rows.append(item)
     if not rows:
         dropped = f" (besides those that drop = {drop!r} leaves out)" if drop else ""
         raise UserError(f"{escape.some(paths, 3)}: these files contain no {NOUNS[settings.kind]}{dropped}")
-    return pa.Table.from_pylist(rows, pa.schema([*COLUMNS, *(each for each in OF_SOME if each[0] in rows[0])]))
+    return pa.Table.from_pylist(rows, pa.schema([*COLUMNS, *([HARNESS_ID] if ids else [])]))
 
 
 def asked_of(settings: SuiteStage, prompts: list[str]) -> list[Asked]:
     """Return the columns that the items are made of. The two sentences of a pair must be text, and not numbers."""
     how, options, pair = settings.items, settings.items["options"], settings.kind == "pairs"
-    named = {key: [how[key]] for key in (*GROUPS, "right", "ratio") if isinstance(how.get(key), str)}
+    named = {key: [how[key]] for key in (*GROUPS, "right") if isinstance(how.get(key), str)}
     named["good and bad" if pair else "prompt and options"] = prompts + ([] if isinstance(options, str) else options)
     holds: Literal["text", "value"] = "text" if pair else "value"
     found = {
@@ -216,14 +213,6 @@ def right_of(row: TextRow, named: str | int, count: int) -> int:
     if value.isdecimal() and int(value) < count:
         return int(value)
     raise wrong(row, "right", value, f"the number of an option from 0 to {count - 1} is expected")
-
-
-def ratio_of(row: TextRow, column: str) -> float:
-    """Return the number in a column."""
-    with contextlib.suppress(ValueError):
-        if math.isfinite(value := float(row.cells[column])):
-            return value
-    raise wrong(row, "ratio", row.cells[column], "a number is expected")
 
 
 def wrong(row: TextRow, key: str, value: str, expected: str) -> UserError:

@@ -17,8 +17,8 @@ from babelmill.evaluation.rows import Word
 from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.stages import ScoreStage
 from babelmill.suites import acquisition, reading
-from babelmill.suites.items import ITEMS, NOUNS, texts_of
-from babelmill.suites.results import POINTS, first_probability, rank_correlations, sample, summary
+from babelmill.suites.items import NOUNS, texts_of
+from babelmill.suites.results import POINTS, sample, summary
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without
     from babelmill.suites.scoring_model import ScoringModel
@@ -29,7 +29,7 @@ log = logging.getLogger("babelmill.score")
 class Kind:
     """A kind of suite."""
 
-    table = ITEMS  # the name of the file with the items, in the results of the stages `suite` and `score`
+    measure: str | None = None  # what the suite's score is, if it is not a share of right answers
     of_run = False  # whether the score is one of all snapshots of a run together, so that a snapshot has none
 
     def methods(self, settings: ScoreStage) -> list[str]:
@@ -48,19 +48,14 @@ class Kind:
         """Return the entry of a method in scores.json (see `results.summary`), for the scored items of a language."""
         raise NotImplementedError
 
-    def measure(self, scored: pa.Table) -> str | None:
-        """Return what the suite's score is, if it is not a share of right answers."""
-        return None
-
 
 class OfSentences(Kind):
     """A kind whose items are sentences of which the likeliest one should be the right one: pairs, and other choices.
 
     A method's columns are {method}, the score of each option, and {method}_points: 1 if the right option has the best
     score, else 0. If other options have the same score, the point is shared, or goes to the first of them, or to none
-    (`ties`). If the suite has a `ratio`, {method}_points is the probability of the first option, given that it is one
-    of them. The column `unknown` says which items have a token that the tokenizer does not know, if these count as
-    wrong. What is not scored is null.
+    (`ties`). The column `unknown` says which items have a token that the tokenizer does not know, if these count
+    as wrong. What is not scored is null.
     """
 
     def __init__(self, item: str):
@@ -89,7 +84,7 @@ class OfSentences(Kind):
 
     def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreStage) -> pa.Table:
         """Return the table with the scores of a method, `found` as `ScoringModel.score` returns them."""
-        points = first_probability if "ratio" in items.column_names else POINTS[settings.ties]
+        points = POINTS[settings.ties]
         unknown = items["unknown"].to_pylist() if "unknown" in items.column_names else [False] * len(items)
         scores, shares = list[list[float] | None](), list[float | None]()
         for row, options, right, wrong in zip(
@@ -107,14 +102,8 @@ class OfSentences(Kind):
 
     def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
         points = self.points(scored, method)
-        if self.measure(scored):
-            return rank_correlations(scored, points)
         sampled = most_pairs(settings.how_many, method) is not None
         return summary(scored, points, sampled, settings.headline == "phenomena")
-
-    def measure(self, scored: pa.Table) -> str | None:
-        """Return "Spearman" for a suite with a ratio."""
-        return "Spearman" if "ratio" in scored.column_names else None
 
 
 class Scored(NamedTuple):
@@ -160,6 +149,8 @@ class OfWords(Kind):
 class ReadingTimes(OfWords):
     """Words with reading times. A method's columns are {method}, the word's surprisal, and that of the word before."""
 
+    measure = "partial R²"
+
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
         words, own, before = reading.words_of(items)
 
@@ -188,9 +179,6 @@ class ReadingTimes(OfWords):
         drawn = first[reading.ALL] - second[reading.ALL]  # of the same rows: what is hard for both cancels out
         return plural(len(sides[0][0]), "word"), float(drawn[0]), reading.interval(drawn)
 
-    def measure(self, scored: pa.Table) -> str | None:
-        return "partial R²"
-
 
 class Acquisition(OfWords):
     """Words in contexts, scored by each snapshot of a run. {method} is the surprisal of the word by the snapshot.
@@ -198,6 +186,7 @@ class Acquisition(OfWords):
     `tokens` is the number of tokens of the word in a sentence, `vocabulary` the size of the tokenizer's vocabulary.
     """
 
+    measure = "correlation"
     of_run = True
 
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
@@ -243,9 +232,6 @@ class Acquisition(OfWords):
         first, second = (entry["words"] for _, _, entry in sides)
         found = acquisition.difference(first, second)
         return found and (f"the {found[0]} words that both know", found[1], found[2])
-
-    def measure(self, scored: pa.Table) -> str | None:
-        return "correlation"
 
 
 KINDS: dict[str, Kind] = {

@@ -31,7 +31,6 @@ log = logging.getLogger("babelmill.score")
 SPLIT = "train.parquet"
 DOCUMENTS = 256  # that are looked through at a time
 WORTH_IT = 16 << 20  # bytes of a file; to look through less is faster than to start workers
-MOST = 20e9  # bytes of a language's text that are looked through: about an hour of one thread
 EXAMPLES = 50
 
 
@@ -46,14 +45,10 @@ def overlap(
     kind = KINDS[settings.kind]
     if not isinstance(kind, OfSentences):
         return None
-    figures = {code: manifest.verify(corpora[code], SPLIT)["figures"] for code in settings.languages}
-    large = [code for code, each in figures.items() if each.get("bytes", {}).get("train", 0) > MOST]
-    gone = {code: f"{corpora[code]} is too large (more than {MOST / 1e9:.0f} GB)" for code in large}
-    about: dict[str, Any] = {"item": kind.item, "looked_in": {}, "not_looked_in": gone}
-    if len(gone) == len(figures):
-        return about
+    about: dict[str, Any] = {"item": kind.item, "looked_in": {}}
     asked, seen = sought(kind.texts(scored)), set[int]()
-    for code in (code for code in figures if code not in gone):
+    for code in settings.languages:
+        manifest.verify(corpora[code], SPLIT)
         log.info("looking for %s in the training text of %s", plural(len(scored), kind.item), code)
         about["looked_in"][code] = look(corpora[code] / SPLIT, asked, seen, threads)
     found, method = asked.items_of(seen), headline_method(scores)
@@ -70,12 +65,11 @@ def overlap(
         }
         for code in settings.covered
     }
-    measure = kind.measure(scored)
     examples = [
         {"row": row, "language": languages[row], "words": asked.words_of(asked.first_of(row, seen))}
         for row in found[:EXAMPLES]
     ]
-    return about | {"method": method, "rows": found, "examples": examples} | ({"measure": measure} if measure else {})
+    return about | {"method": method, "rows": found, "examples": examples}
 
 
 def look(path: Path, asked: Sought, seen: set[int], threads: int) -> dict[str, int]:

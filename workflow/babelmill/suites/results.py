@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import softmax
-from scipy.stats import rankdata
 
 from babelmill.evaluation.statistics import Z, wilson
 
@@ -31,11 +29,6 @@ def alone(scores: np.ndarray, right: int) -> float:
 
 
 POINTS = {"half": shared, "first": first, "wrong": alone}
-
-
-def first_probability(scores: np.ndarray, _right: int) -> float:
-    """Return the probability of the first option, given that it is one of them."""
-    return float(softmax(scores)[0])
 
 
 def share(points: np.ndarray) -> dict[str, Any]:
@@ -115,30 +108,6 @@ def summary(items: pa.Table, points: np.ndarray, sampled: bool = False, of_pheno
         },
         "by_paradigm": {kind: share(found) for kind, found in of_paradigms.items()},
     }
-
-
-def rank_correlations(items: pa.Table, points: np.ndarray) -> dict[str, Any]:
-    """Return what `summary` does, with correlations of the points and the column `ratio` instead of shares."""
-    scored = ~np.isnan(points)
-    both = np.stack([points, items["ratio"].to_numpy()], 1)[scored]
-    groups = [by(np.array(items[name].to_pylist(), object)[scored], both) for name in ("phenomenon", "paradigm")]
-    of_phenomena, of_paradigms = ({name: rank_correlation(*each.T) for name, each in of.items()} for of in groups)
-    every = rank_correlation(*both.T) if len(both) else None
-    return {"pairs": every, "paradigms": every, "by_phenomenon": of_phenomena, "by_paradigm": of_paradigms}
-
-
-def rank_correlation(points: np.ndarray, ratios: np.ndarray) -> dict[str, Any]:
-    """Return Spearman's correlation as {"score", "n", "interval"}; it is 0 if one of the two does not vary.
-
-    The 95 % interval uses Fisher's transformation with the variance of Bonett and Wright (2000).
-    """
-    varies = len(points) > 1 and np.ptp(points) > 0 and np.ptp(ratios) > 0
-    score = float(np.corrcoef(rankdata(points), rankdata(ratios))[0, 1]) if varies else 0.0
-    if len(points) < 4:
-        return {"score": score, "n": len(points), "interval": [-1.0, 1.0]}
-    middle = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, score)))
-    half = Z * math.sqrt((1 + score * score / 2) / (len(points) - 3))
-    return {"score": score, "n": len(points), "interval": [math.tanh(middle - half), math.tanh(middle + half)]}
 
 
 def sample(items: pa.Table, texts: Sequence[Sequence[str]], most: int | None) -> np.ndarray:

@@ -37,9 +37,7 @@ class Method:
 
     def rows(self, text: Text, item: int = 0) -> list[Row]:
         """Return the rows of a sentence; those of an item hide the same places, if they have equally many tokens."""
-        if self.mask is None or self.causal:
-            return rows.causal(text)
-        return rows.masked(text, self.mask) if self.name == "masked" else rows.bound(text, self.mask, SAMPLES, item)
+        return rows.of_method(self.name, text, self.mask, SAMPLES, item)
 
     def scores(self, parts: list[np.ndarray], most: int) -> list[float]:
         """Return the score of each of an item's sentences, nan up to `most`, and the standard error of the difference.

@@ -59,16 +59,11 @@ def read_sentences(path: Path, columns: dict[str, str], task: str) -> pa.Table:
         raise UserError(f"{where}: column {word} has numbers only; set tasks.{task}.word to the column of the words")
     if wide and not of_ud and wide[0][word - 1].lower() in HEADING and labels[wide[0][label - 1]] == 1 < len(wide):
         raise UserError(f"{where}: its first line with columns is a heading, {escape.some(wide[0])}; remove it")
-    found: list[dict[str, list[str]]] = []
-    sentence: list[tuple[str, str]] = []
-    starts: list[int] = []  # their first lines
-    for number, cells in [*lines, (0, [])]:
-        at = f"{where}: line {number}"
+    sentences: list[list[tuple[int, str, str]]] = [[]]  # of each word: its line, the word and its label
+    for number, cells in lines:
+        sentence, at = sentences[-1], f"{where}: line {number}"
         if not cells:
-            if sentence:
-                words, names = map(list, zip(*sentence, strict=True))
-                found.append({"words": words, "labels": names})
-            sentence = []
+            sentences.append([])
             continue
         if cells[0].startswith("#") and (len(cells) != width or not (sentence or labels[cells[label - 1]])):
             continue  # a comment: of another width, or before a sentence with a label that no word has
@@ -84,18 +79,18 @@ def read_sentences(path: Path, columns: dict[str, str], task: str) -> pa.Table:
             )
         if not cells[word - 1].strip():
             raise UserError(f"{at}: column {word}, of the word, is empty; correct the file")
-        starts += [] if sentence else [number]
-        sentence.append((cells[word - 1], label_of(cells[label - 1], f"{at}: column {label}, of the label,", unknown)))
-    for number, each in zip(starts, found, strict=True):
-        if all(known == NO_WORD for known in each["words"]):
-            raise UserError(
-                f"{where}: line {number}: all words of this sentence are '_': restore the text, or leave it out"
-            )
-        if (count := len(each["words"])) > (LONGEST if len(found) > 1 else ALONE):
-            raise UserError(
-                f"{where}: line {number}: a sentence of {count:,} words; put an empty line after each sentence"
-            )
-    return pa.Table.from_pylist(found, SCHEMA)
+        name = label_of(cells[label - 1], f"{at}: column {label}, of the label,", unknown)
+        sentence.append((number, cells[word - 1], name))
+    sentences = [each for each in sentences if each]
+    most = LONGEST if len(sentences) > 1 else ALONE
+    for each in sentences:
+        at = f"{where}: line {each[0][0]}"
+        if all(form == NO_WORD for _, form, _ in each):
+            raise UserError(f"{at}: all words of this sentence are '_': restore the text, or leave it out")
+        if len(each) > most:
+            raise UserError(f"{at}: a sentence of {len(each):,} words; put an empty line after each sentence")
+    rows = [{"words": [form for _, form, _ in each], "labels": [name for _, _, name in each]} for each in sentences]
+    return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def _lines(text: str, of_ud: bool) -> Iterator[Line]:
