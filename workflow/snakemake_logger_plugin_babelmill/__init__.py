@@ -1,7 +1,7 @@
 """Provide the logger plugin of our profiles (`logger: [babelmill]`): one line when each stage begins and ends.
 
 Snakemake finds a logger plugin by the name of its package, so this package is beside `babelmill` and not inside it.
-`babelmill/commands/terminal/run_view.py` decides what is shown. All of Snakemake's own messages are in its log file.
+`babelmill/commands/run_view.py` decides what is shown. All of Snakemake's own messages are in its log file.
 """
 
 import logging
@@ -46,7 +46,7 @@ class LogHandler(LogHandlerBase):
         """Show an event if it is of interest to the user."""
         try:
             if self._view is None and "babelmill" in sys.modules:  # the Snakefile says from where it is imported
-                from babelmill.commands.terminal.run_view import RunView
+                from babelmill.commands.run_view import RunView
 
                 self._view = RunView(self.common_settings)
             if self._view is not None:

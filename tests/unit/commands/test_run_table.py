@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.commands.terminal.run_table import NOTE, run_table
+from babelmill.commands.run_table import NOTE, run_table
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json, write_json
 from babelmill.graph import Graph

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from babelmill.commands.progress.logs import metrics
+from babelmill.commands.progress import metrics
 from babelmill.config import schema
 from babelmill.config.inputs import bytes_per_word
 from babelmill.config.languages import TIER_BYTES, WORD, budget_bytes

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, TextIO, TypeVar
 
 from babelmill.core import bars, escape
-from babelmill.core.files import UserError, remove_leftovers, trouble
+from babelmill.core.files import UserError, lock, remove_leftovers, trouble
 
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
 CLOCK = "%H:%M:%S"
@@ -124,7 +124,8 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        log_file = LogFile(path, encoding="utf-8")
+        log_file = LogFile(path, "a+", encoding="utf-8")
+        lock(log_file.stream, shared=True)  # until the process ends, by which `babelmill status` knows that it runs
         handlers.insert(0, log_file)  # first, since the terminal shows what it could not write
         if os.environ.get(bars.TERMINAL) == bars.terminal_id():
             terminal.addFilter(BesideThePlugin(log_file))
