@@ -117,7 +117,8 @@ def a_run_that_makes(workspace, stage: str):
 def test_a_job_runs_as_long_as_its_process(workspace):
     """Of an export that was interrupted, only the log is left; the same command may have begun again."""
     export = result(workspace, "export")
-    (workspace.path / export.record).unlink()
+    for record in (export.record, result(workspace, "convert").record):
+        (workspace.path / record).unlink()
     assert re.search(r"export +stopped", status(workspace, "eng")[0]["eng"])
     with a_run_that_makes(workspace, "export"):
         assert re.search(r"export +waiting", status(workspace, "eng")[0]["eng"])
