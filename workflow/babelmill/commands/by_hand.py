@@ -118,7 +118,7 @@ def languages_asked(graph: Graph, stage: str, name: str, covered: Iterable[str],
     if not asked and len(languages) > 1:
         known = escape.some(languages)
         raise UserError(f"the {stage} {name} has several languages: add --language with one or more of {known}")
-    for code in languages:
+    for code in asked or ():
         graph.result(stage, code, name)
     return languages
 
