@@ -17,7 +17,7 @@ help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
 
 demo: $(SETUP)  ## train a tiny English model in a few minutes, from text that comes with Python
-	@if [ -n "$$(ls .snakemake/locks 2>/dev/null)" ] && $(BIN)/python -m babelmill.commands.progress.earlier_runs; \
+	@if [ -n "$$(ls .snakemake/locks 2>/dev/null)" ] && $(BIN)/python -m babelmill.commands.earlier_runs; \
 	  then $(BIN)/snakemake --profile profiles/demo --unlock; fi
 	$(BIN)/snakemake --profile profiles/demo converted/eng
 	@$(BIN)/babelmill show converted/eng --held-out 5 --prompt "The function returns"

@@ -19,12 +19,11 @@ def dataset(documents) -> dict[str, bytes]:
 
 # What `babelmill tune` does before it tunes.
 BY_HAND = """
-from babelmill import task
 from babelmill.commands.by_hand import made_by_hand
 from babelmill.config import loading
 from babelmill.graph import Graph
 
-print(made_by_hand(Graph(loading.load()), "task", task.run, "eng", "topics"))
+print(made_by_hand(Graph(loading.load()), "task", "eng", "topics"))
 """
 
 

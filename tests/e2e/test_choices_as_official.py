@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from babelmill import suite as suite_stage
 from babelmill.commands.by_hand import made_by_hand
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
@@ -65,7 +64,7 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
     for task, name in SUITES[state].items():
         if task not in numbers:
             continue
-        folder = made_by_hand(Graph(configuration), "suite", suite_stage.run, "eng", name)
+        folder = made_by_hand(Graph(configuration), "suite", "eng", name)
         settings = settings_of_suite(configuration, name, method)
         rows, about = score_suites(ScoringModel(models[kind], {}), [folder], settings, tmp_path / name)
         found: dict[str, list] = {}

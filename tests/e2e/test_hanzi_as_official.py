@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-from babelmill import suite as suite_stage
 from babelmill.commands.by_hand import made_by_hand
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
@@ -54,7 +53,7 @@ def test_the_upload_is_that_of_the_official_code(kind, tmp_path, monkeypatch):
     configuration = Configuration([("config.yaml", {"suites": suites})])
     folder, mine = model(tmp_path / kind, kind), {}
     for name in suites:
-        items = made_by_hand(Graph(configuration), "suite", suite_stage.run, "zho", name)
+        items = made_by_hand(Graph(configuration), "suite", "zho", name)
         values = {"languages": ["zho"], "suite": name, "covered": ["zho"]}
         how = how_scored(configuration.suite(name))
         settings = ScoreStage(**values, methods=["causal"], snapshots=kind == "gpt2", **how)

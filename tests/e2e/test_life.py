@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from babelmill.commands.progress.earlier_runs import snakemake_here
+from babelmill.commands.earlier_runs import snakemake_here
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace
 from helpers.damage import flip_a_bit
@@ -110,7 +110,7 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monk
     process = start(workspace, prepared=False)
     monkeypatch.chdir(workspace.path)
     assert snakemake_here() == process.pid
-    none_runs = ("-m", "babelmill.commands.progress.earlier_runs")
+    none_runs = ("-m", "babelmill.commands.earlier_runs")
     assert workspace.python(*none_runs).returncode == 1, "so `make demo` leaves its lock"
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

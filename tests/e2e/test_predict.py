@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 
-from babelmill.commands.progress import model_status
+from babelmill.commands import progress
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Predict
 from babelmill.core import manifest
@@ -267,7 +267,7 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
 
     def told() -> tuple[str, str]:
         """What `status` says."""
-        now = model_status.status_of_tables(Graph(configuration), model_status.Status("occ", "convert", "converted"))
+        now = progress.status_of_tables(Graph(configuration), progress.Status("occ", "convert", "converted"))
         return now.state, now.note
 
     def would_run() -> list[str]:

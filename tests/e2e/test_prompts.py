@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from babelmill.commands import show
-from babelmill.commands.estimates import text_of
+from babelmill.commands.plan import text_of
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import read_json

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill import suite as suite_stage
 from babelmill.cli import main
 from babelmill.commands.by_hand import made_by_hand
 from babelmill.config.datasets import how_scored
@@ -63,7 +62,7 @@ def settings_for(name: str, *methods: str) -> ScoreStage:
 
 def scored(folder, name: str, out, *methods: str):
     """The rows of items.parquet and scores.json."""
-    items = [made_by_hand(Graph(Configuration([("config.yaml", CONFIG)])), "suite", suite_stage.run, "eng", name)]
+    items = [made_by_hand(Graph(Configuration([("config.yaml", CONFIG)])), "suite", "eng", name)]
     score(ScoringModel(folder, {}), items, settings_for(name, *methods), out / "partial", out, [])
     assert not undocumented(out / "scores.json", "scores.json of a suite")
     return pq.read_table(out / "items.parquet"), read_json(out / "scores.json")

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from filelock import FileLock
 
-from babelmill.commands.progress.logs import metrics
+from babelmill.commands.progress import metrics
 from conftest import ROOT, Workspace
 from helpers.programs import held
 from helpers.programs.prepared import VARIABLE

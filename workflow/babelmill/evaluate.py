@@ -61,8 +61,7 @@ from babelmill.evaluation.validation_text import ValidationText, of_documents
 from babelmill.labels.codes import listed
 from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
 from babelmill.labels.prediction import Predictor
-from babelmill.release.elsewhere.given_model import methods_of
-from babelmill.release.folder.loading import aligned, load, tokenizer_of
+from babelmill.release.folder.loading import aligned, load, methods_of, tokenizer_of
 from babelmill.runtime import gpu_claims
 from babelmill.stages import EvaluateStage, ExportStage
 from babelmill.tokens.shard_file import ShardFile

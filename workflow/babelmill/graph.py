@@ -340,10 +340,9 @@ def reasons(model: str, results: list[Result]) -> dict[Path, list[str]]:
             because = list(dict.fromkeys(source.stage.stage for source in each.upstream if source.path in run))
             if not why and because:
                 why = [f"runs because {' and '.join(because)} {'does' if len(because) == 1 else 'do'}"]
-            why = why or ["has not run yet" if title not in before else f"{each.path} is missing"]
             if each.stage.stage == "train" and (done := steps_done(each)):
                 why.append(f"continues after step {done:,}")
-            found[each.path] = why
+            found[each.path] = why or ["has not run yet" if title not in before else f"{each.path} is missing"]
     return found
 
 

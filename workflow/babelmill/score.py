@@ -30,7 +30,7 @@ from babelmill.core.files import UserError, atomic_write, sha256, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.evaluation.overlaps import OVERLAP, in_training_text
 from babelmill.evaluation.suite_scores import headline, headline_method, in_words
-from babelmill.release.elsewhere.given_model import methods_of
+from babelmill.release.folder.loading import methods_of
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.run_lock import locked
 from babelmill.stages import ScoreStage

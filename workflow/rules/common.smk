@@ -90,10 +90,9 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
-from babelmill.experiments import asked as experiments
 from babelmill.graph import Graph, run_file
 from babelmill.hub.credentials import hub_token
-from babelmill.reporting import asked as reports
+from babelmill.reporting.asked import asked_of, asked_of_experiment
 from babelmill.stages import SETTINGS, STAGES, deliverable
 
 # Snakemake's own log file names the folder of the workflow, whatever the locale.
@@ -284,7 +283,7 @@ def meant(wildcards):
     raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
 
 
-def of_models(stage, asked_of, output):
+def of_models(stage, about, output):
     """Return an input function: the inputs of a report or an experiment, which is written whenever it is asked for."""
 
     @one_line
@@ -292,7 +291,7 @@ def of_models(stage, asked_of, output):
         (name,) = wildcards
         path = SETTINGS / stage / f"{name}.json"
         if workflow.is_main_process:
-            GRAPH.write_file(path, asked_of(GRAPH, name), Path(output.format(name)))
+            GRAPH.write_file(path, about(GRAPH, name), Path(output.format(name)))
             workflow.dag.forcefiles.add(output.format(name))
         return {
             "settings": ancient(str(path)),

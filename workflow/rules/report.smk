@@ -8,7 +8,7 @@ writes the same report from the results that exist.
 rule report:
     """Write the results of a batch as one page and one table."""
     input:
-        unpack(of_models("report", reports.asked_of, "reports/{}.html")),
+        unpack(of_models("report", asked_of, "reports/{}.html")),
     output:
         page="reports/{batch}.html",
         table="reports/{batch}.csv",

@@ -8,9 +8,7 @@ from datetime import datetime
 
 from snakemake.logging import logger
 
-from babelmill.commands import clean
-from babelmill.commands.progress import earlier_runs
-from babelmill.commands.terminal import run_summary
+from babelmill.commands import clean, earlier_runs, run_view
 from babelmill.config.datasets import task_note
 from babelmill.config.inputs import few_documents
 from babelmill.core.words import said_once
@@ -57,7 +55,7 @@ def say_idle_gpus():
         and limit is not None
         and any(job.resources.get("gpu") for job in workflow.dag.needrun_jobs())
     ):
-        if note := run_summary.idle_gpus(int(limit.value)):
+        if note := run_view.idle_gpus(int(limit.value)):
             logger.info(note)
 
 
@@ -86,11 +84,11 @@ def end(complete):
     """Log which models are converted and which jobs failed. Snakemake's log has this summary, too."""
     failed = [job for each in workflow.scheduler.failed for job in (each.jobs if each.is_group() else [each])]
     ended = [
-        run_summary.FailedJob(job.rule.name, ".".join(job.wildcards_dict.values()), [*map(Path, job.log)], job.attempt)
+        run_view.FailedJob(job.rule.name, ".".join(job.wildcards_dict.values()), [*map(Path, job.log)], job.attempt)
         for job in sorted(failed)
     ]
     seconds = (datetime.now() - workflow.start_time).total_seconds()
-    logger.info(run_summary.summary(GRAPH, asked_for(), ended, complete, seconds))
+    logger.info(run_view.summary(GRAPH, asked_for(), ended, complete, seconds))
     with contextlib.suppress(UserError):  # what is wrong with a model that this run does not ask for
         if (size := sum(map(clean.size_of, clean.unused(GRAPH)))) > MUCH:
             logger.info(f"{size / 2**30:,.1f} GiB of results are asked for by no setting: see `babelmill clean`")

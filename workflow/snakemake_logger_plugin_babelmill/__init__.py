@@ -1,7 +1,7 @@
 """Provide the logger plugin of our profiles (`logger: [babelmill]`): one line when each stage begins and ends.
 
 Snakemake finds a logger plugin by the name of its package, so this package is beside `babelmill` and not inside it.
-`babelmill/commands/terminal/run_view.py` decides what is shown. All of Snakemake's own messages are in its log file.
+`babelmill/commands/run_view.py` decides what is shown. All of Snakemake's own messages are in its log file.
 """
 
 import logging
@@ -14,30 +14,11 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 class LogHandler(LogHandlerBase):
     """Passes Snakemake's events to the view, in a thread that Snakemake starts for them."""
 
-    @property
-    def writes_to_stream(self) -> bool:
-        """Return True: this handler replaces Snakemake's own."""
-        return True
-
-    @property
-    def writes_to_file(self) -> bool:
-        """Return False: Snakemake writes the log file itself."""
-        return False
-
-    @property
-    def has_filter(self) -> bool:
-        """Return True: `emit` chooses the messages, so that --quiet drops no error."""
-        return True
-
-    @property
-    def has_formatter(self) -> bool:
-        """Return True: `emit` formats the messages."""
-        return True
-
-    @property
-    def needs_rulegraph(self) -> bool:
-        """Return False: this handler does not use the rule graph."""
-        return False
+    writes_to_stream: Any = True  # in place of Snakemake's own handler
+    writes_to_file: Any = False  # Snakemake writes the log file itself
+    has_filter: Any = True  # `emit` chooses the messages, so that --quiet drops no error
+    has_formatter: Any = True
+    needs_rulegraph: Any = False
 
     def __post_init__(self) -> None:
         self._view: Any = None
@@ -46,7 +27,7 @@ class LogHandler(LogHandlerBase):
         """Show an event if it is of interest to the user."""
         try:
             if self._view is None and "babelmill" in sys.modules:  # the Snakefile says from where it is imported
-                from babelmill.commands.terminal.run_view import RunView
+                from babelmill.commands.run_view import RunView
 
                 self._view = RunView(self.common_settings)
             if self._view is not None:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.commands.terminal.run_table import NOTE, run_table
+from babelmill.commands.run_table import NOTE, run_table
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json, write_json
 from babelmill.graph import Graph
-from conftest import SMALL
 from helpers.results import report_results
 
 
@@ -78,13 +77,3 @@ def test_damaged_results_are_named_and_the_others_are_listed(interrupted):
 
 def test_a_folder_without_runs_says_so(folder):
     assert run_table() == ["no model has been trained in this folder"]
-
-
-def test_a_run_of_other_settings_has_a_line_of_its_own(workspace):
-    """After really training again with another seed."""
-    (place,) = (workspace.path / "results/checkpoints").glob("eng-*")
-    workspace.configure(SMALL | {"models": {"eng": {"train": {"seed": 7}}}})
-    workspace.snakemake("converted/eng")
-    lines = workspace.babelmill("status", "--runs").splitlines()
-    names = [re.split(r"\s{2,}", line)[0] for line in lines[1 : lines.index(NOTE)]]
-    assert sorted(names) == ["deu", "eng", place.name] and names[-1] == "eng"

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from babelmill.commands.terminal.run_summary import FailedJob, idle_gpus, summary
-from babelmill.commands.terminal.run_view import RunView
+from babelmill.commands.run_view import FailedJob, RunView, idle_gpus, summary
 from babelmill.config.resolve import Configuration
 from babelmill.core.bars import TERMINAL
 from babelmill.graph import MODELS_OF, Graph

@@ -7,12 +7,14 @@ import pty
 import re
 import select
 import signal
+import subprocess
+import sys
 import time
 
-from babelmill.commands.progress.model_status import Status
+from babelmill.commands.progress import Status
 from babelmill.commands.status import status_table
 from babelmill.config import loading
-from babelmill.graph import Graph
+from babelmill.graph import Graph, Result
 from babelmill.runtime.run_lock import locked
 from conftest import SMALL
 from helpers.programs.prepared import Program
@@ -26,10 +28,10 @@ def status(workspace, *names):
     return {line.split()[0]: line for line in lines[1:end]}, lines[end:]
 
 
-def graph(workspace) -> Graph:
+def result(workspace, stage: str, model: str = "eng") -> Result:
     """What the workflow asks for."""
     with contextlib.chdir(workspace.path):
-        return Graph(loading.load())
+        return Graph(loading.load()).result(stage, model)
 
 
 def test_converted_models(workspace):
@@ -52,9 +54,8 @@ def test_a_failed_stage_its_error_and_its_log(workspace):
     lines, rest = status(workspace)
     assert re.search(r"tokenizer +failed +tokenizer.vocab_size = 100000: ", lines["eng"])
     assert "converted" in lines["deu"]
-    with contextlib.chdir(workspace.path):
-        name = graph(workspace).result("tokenizer", "eng").name
-    assert rest == ["2 models: 1 converted, 1 failed", f"eng: logs/tokenizer/{name}.log"]
+    log = f"logs/tokenizer/{result(workspace, 'tokenizer').name}.log"
+    assert rest == ["2 models: 1 converted, 1 failed", f"eng: {log}"]
 
 
 def test_the_table_shows_no_key_of_an_address():
@@ -84,21 +85,53 @@ def test_training_under_way(workspace):
             assert time.monotonic() < end, seen
             time.sleep(0.5)
             seen = status(workspace, "eng")[0]["eng"]
+        assert re.fullmatch(r"runs now, step [1-9][\d,]* of 100,000", workspace.why("eng")["train"])
         os.killpg(process.pid, signal.SIGINT)
-        process.wait()
-        lines, rest = status(workspace, "eng")
-        stopped = lines["eng"]
-        logs = (workspace.path / "results/checkpoints").glob("eng-*/logs/*_attempt1.log")
-        path = max(logs, key=lambda log: log.name)
-        assert rest[1] == f"eng: {path.relative_to(workspace.path)}"
-        assert "left after step" in path.read_text()
-        assert re.search(r"train +stopped +[1-9][\d,]*/100,000 .*left after step [\d,]+; the same command", stopped)
-        why = workspace.python("-m", "babelmill", "why", "eng").stdout
-        assert re.search(r"^  train .*; continues after step [1-9]", why, re.MULTILINE), why
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
         raise
+    finally:
+        process.wait()
+    lines, rest = status(workspace, "eng")
+    logs = (workspace.path / "results/checkpoints").glob("eng-*/logs/*_attempt1.log")
+    path = max(logs, key=lambda log: log.name)
+    assert rest[1] == f"eng: {path.relative_to(workspace.path)}"
+    assert "left after step" in path.read_text()
+    stopped = r"train +stopped +([1-9][\d,]*)/100,000 .*left after step [\d,]+; the same command"
+    assert (step := re.search(stopped, lines["eng"])), lines["eng"]
+    assert workspace.why("eng")["train"] == f"continues after step {step[1]}"
+    with a_run_that_makes(workspace, "train"):
+        assert re.search(rf"train +waiting +{step[1]}/100,000$", status(workspace, "eng")[0]["eng"])
+
+
+@contextlib.contextmanager
+def a_run_that_makes(workspace, stage: str):
+    """Stand for a run that will make a result of `eng`, after what other runs have logged."""
+    place = workspace.path / ".snakemake/locks/0.output.lock"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(f"{result(workspace, stage).record}\n")
+    yield
+    place.unlink()
+
+
+def test_a_job_runs_as_long_as_its_process(workspace):
+    """Of an export that was interrupted, only the log is left; the same command may have begun again."""
+    export = result(workspace, "export")
+    for record in (export.record, result(workspace, "convert").record):
+        (workspace.path / record).unlink()
+    assert re.search(r"export +stopped", status(workspace, "eng")[0]["eng"])
+    with a_run_that_makes(workspace, "export"):
+        assert re.search(r"export +waiting", status(workspace, "eng")[0]["eng"])
+        waits = [sys.executable, "-c", LOGS, workspace.path / f"logs/export/{export.name}.log"]
+        with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            assert re.search(r"export +running", status(workspace, "eng")[0]["eng"])
+            assert workspace.why("eng")["export"] == "runs now"
+    assert re.search(r"export +stopped .*half of it", status(workspace, "eng")[0]["eng"])
+
+
+LOGS = """import logging, sys; from pathlib import Path; from babelmill.core import stage_entry
+stage_entry.configure_logging(Path(sys.argv[1])); logging.info("half of it"); print("begun", flush=True); input()"""
 
 
 def test_it_is_readable_for_45_models(workspace):
@@ -110,15 +143,16 @@ def test_it_is_readable_for_45_models(workspace):
     step = {"kind": "train", "step": 126_000, "loss": 3.14159, "tokens": 1.2e10, "tokens_per_second": 1_234_567.8}
     attempt = {"attempt": 12, "job": "12345678", "began_after_step": 0, "steps": 126_232, "tokens": 1.3e11}
     owner = {"job": "12345678", "host": "gpu-a100-017", "pid": 1}
-    asked = graph(workspace)
+    with contextlib.chdir(workspace.path):
+        asked = Graph(loading.load())
     runs = {}
     for model in set(lines) - {"eng", "deu"}:
         run = runs[model] = workspace.path / "results/checkpoints" / asked.result("train", model).name
         run.mkdir(parents=True)
-        for result in asked.of_model(model):
-            if result.stage.stage in ("corpus", "tokenizer", "shards"):
-                (workspace.path / result.record).parent.mkdir(parents=True)
-                (workspace.path / result.record).write_text("{}")
+        for each in asked.of_model(model):
+            if each.stage.stage in ("corpus", "tokenizer", "shards"):
+                (workspace.path / each.record).parent.mkdir(parents=True)
+                (workspace.path / each.record).write_text("{}")
         for name, values in {"metrics.jsonl": step, "attempt.json": attempt}.items():
             (run / name).write_text(json.dumps(values) + "\n")
     with contextlib.ExitStack() as locks:

@@ -8,8 +8,8 @@ import yaml
 from babelmill.config import canonical
 from babelmill.config.resolve import NAME, Configuration
 from babelmill.core.files import UserError
-from babelmill.experiments.asked import asked_of
 from babelmill.graph import Graph
+from babelmill.reporting.asked import asked_of_experiment
 
 TEXT = {"preset": "tiny", "languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
 MASKING = {
@@ -27,7 +27,7 @@ def configuration(experiments: dict | None = None, **more) -> Configuration:
 def refused(experiment: object, **more) -> str:
     """The one line of error about an experiment."""
     with pytest.raises(UserError) as error:
-        asked_of(Graph(configuration({"masking": experiment}, **more)), "masking")
+        asked_of_experiment(Graph(configuration({"masking": experiment}, **more)), "masking")
     assert "\n" not in str(error.value) and str(error.value).startswith("config.yaml: "), error.value
     return str(error.value)
 
@@ -45,7 +45,7 @@ def test_cells_are_models_that_inherit_from_the_base():
     assert (cell.languages, cell.preset, cell.train.epochs, cell.train.seed) == (("eng",), "tiny", 3, 8)
     assert (cell.train.hybrid_ratio, cell.train.optimizer) == ("1/4", "adamw")
     assert cell.origins["train.hybrid_ratio"] == "config.yaml: experiments.masking, models.masking_ratio1o4_adamw_s2"
-    assert [each["label"] for each in asked_of(Graph(made), "masking")["cells"] if each["reference"]] == [
+    assert [each["label"] for each in asked_of_experiment(Graph(made), "masking")["cells"] if each["reference"]] == [
         "ratio1o2_lamb"
     ] * 2
 
@@ -143,7 +143,7 @@ def test_names_that_are_taken_are_refused():
         assert said.format(taken) in refused(MASKING, models={taken: {"languages": ["eng"]}})
     assert said.format("masking") in refused(MASKING, batches={"masking": ["eng"]})
     with pytest.raises(UserError, match=r"there is no experiment 'maskin'; did you mean masking\?"):
-        asked_of(Graph(configuration({"masking": MASKING})), "maskin")
+        asked_of_experiment(Graph(configuration({"masking": MASKING})), "maskin")
 
 
 def test_like_inherits_key_by_key():

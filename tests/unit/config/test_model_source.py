@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.commands.estimates import plan, size_of_model
+from babelmill.commands.plan import plan, size_of_model
 from babelmill.config import inputs
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration

@@ -2,7 +2,7 @@
 
 import pytest
 
-from babelmill.commands.estimates import size_of_model
+from babelmill.commands.plan import size_of_model
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.graph import Graph
 

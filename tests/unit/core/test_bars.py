@@ -35,7 +35,7 @@ WITH_WARNINGS = f"""{STAGE}
 for number in range(2000): logging.warning("warning %d ends", number)
 """
 SNAKEMAKE = f"""
-import logging; from babelmill.commands.terminal.run_view import RunView
+import logging; from babelmill.commands.run_view import RunView
 from types import SimpleNamespace
 view = RunView(SimpleNamespace(dryrun=False, quiet=set(), printshellcmds=False, verbose=False))
 {READY}

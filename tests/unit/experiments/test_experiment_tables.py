@@ -3,7 +3,7 @@
 import io
 import subprocess
 
-from babelmill.experiments.page import of_score
+from babelmill.experiments.page import experiment_page, of_score
 from babelmill.experiments.tables import Comparison, comparison, labels_of, latex, markdown, with_cells
 from babelmill.reporting.results import ModelResults
 from babelmill.reporting.table import ALL, ScoreRow, score_frame, write_csv
@@ -72,10 +72,13 @@ def test_the_page_shows_each_seed_and_bold_differences_are_significant():
 
 
 def test_one_seed_has_no_interval():
-    text = markdown(compared({cell: (bits[:1], shares[:1]) for cell, (bits, shares) in CELLS.items()}))
+    found = compared({cell: (bits[:1], shares[:1]) for cell, (bits, shares) in CELLS.items()})
+    text = markdown(found)
     assert "One seed: there is no interval, and no difference is tested." in text and "±" not in text
     assert text.count("interval") == 1
     assert [row[5:] for row in rows_of(text)[1:]] == [["2.000", "60.0"], ["1.000 (-1.000)", "61.0 (+1.0)"]]
+    for each, said in ((found, 0), (compared(CELLS), 3)):  # on the page, the note about strips and seeds, too
+        assert experiment_page({"name": "x"}, [], each).count("95 % interval") == said
 
 
 def cell(name: str, label: str, seed: int, **values) -> dict:

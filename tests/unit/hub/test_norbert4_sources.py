@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from babelmill import base_model
-from babelmill.commands.estimates import size_of_model
+from babelmill.commands.plan import size_of_model
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json

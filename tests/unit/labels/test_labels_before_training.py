@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.commands.estimates import plan
+from babelmill.commands.plan import plan
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.graph import Graph

@@ -195,20 +195,6 @@ def test_hostile_names_reach_neither_the_page_nor_the_table(asked):
     assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "\t"))] and "\x1b" not in file.getvalue()
 
 
-def test_settings_tell_recipes_apart_and_seeds_of_one_do_not(folder):
-    rates = {"a1": 0.01, "a2": 0.01, "b1": 0.002}
-    trainings = [{"seed": seed, "learning_rate": rate} for seed, rate in enumerate(rates.values())]
-    graph = graph_of(
-        **{name: {"languages": ["eng"], "train": train} for name, train in zip(rates, trainings, strict=True)}
-    )
-    for name in rates:
-        report_results.make(graph, name, {"blimp": ["eng"]})
-    rows = csv_of(read_all(asked_of(graph, "+".join(rates))))
-    found = {row["model"]: (row["seed"], row["settings"]) for row in rows if row["method"] == "causal"}
-    one, other = (f"train.learning_rate={rate}" for rate in (0.01, 0.002))
-    assert found == {"a1": ("0", one), "a2": ("1", one), "b1": ("2", other)}
-
-
 def test_the_numbers_of_an_axis_have_all_their_digits():
     def axis(*values: float, factor: float = 1) -> list[str]:
         return re.findall(r">([^<>]+)</text>", Strips(values).axis(factor))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from babelmill.commands.progress import model_status
+from babelmill.commands import progress
 from babelmill.runtime import slurm
 from babelmill.runtime.run_folder import Done, RunFolder, energy_kwh
 from babelmill.runtime.slurm import Stop
@@ -97,14 +97,14 @@ def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make,
     folder = folder.parent
 
     def leave() -> bool:
-        seen.append((model_status.validating(folder), [path.name for path in folder.glob("step-*.safetensors")]))
+        seen.append((progress.validating(folder), [path.name for path in folder.glob("step-*.safetensors")]))
         return False
 
     validate, draw = trainer.validation.measure, run._progress._bar.show
     monkeypatch.setattr(loop_module, "SAY_EVERY", 0.0)
     monkeypatch.setattr(trainer.validation, "measure", lambda _, show: validate(leave, show))
     monkeypatch.setattr(run._progress._bar, "show", lambda done, text: shown.append((done, text)) or draw(done, text))
-    assert run.run() and model_status.validating(folder) == ""
+    assert run.run() and progress.validating(folder) == ""
     assert seen[0] == ("validating, 0 %", ["step-00000040.safetensors"])
     assert {note for note, _ in seen} > {"validating, 25 %", "validating, 50 %", "validating, 75 %"}
     validation = [text for _, text in shown if "validation" in text]

@@ -180,6 +180,7 @@ def on_suite(suite: str, models: list[ModelResults], names: list[str], asked: st
         if kind.texts(rows[0]) != kind.texts(rows[1]):
             raise UserError(f"{title}: {models[0].name} and {models[1].name} were not scored on the same items")
         how, unit = " and ".join(dict.fromkeys(each.method for each in heads)), heads[0].unit
+        how += f", {heads[0].baseline}" if heads[0].simple is not None else ""
         if isinstance(kind, OfSentences):
             tests = list(on_items(kind, about[0], rows, [each.method for each in heads]))
             yield [f"{title}: % right, {weighting(about[0]['headline']['of'])}, {how}", *table(tests, unit, names, 1)]

@@ -9,29 +9,261 @@ column `from` says from what. Hours are floating-point operations divided by a s
 the size in this folder, else an assumed one, which has a question mark. On a machine without GPUs they are those of its
 processor. Memory is measured, too, or calculated: 20 bytes a parameter (16 without an average of the weights), and what
 forward passes keep. (Training all of 8 billion parameters took up to 8 % more, adapters up to 20 % less.)
+
+Tokens are counted in shards, else estimated from bytes of text. Nothing here imports torch, except for models of
+transformers, which are counted by making them without weights.
 """
 
 import argparse
 import csv
 import os
+import statistics
 import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from babelmill.commands.estimates import plan
-from babelmill.config import loading
-from babelmill.config.inputs import few_documents
-from babelmill.core.files import UserError
+import numpy as np
+
+from babelmill.commands.progress import metrics
+from babelmill.config import loading, schema
+from babelmill.config.inputs import bytes_per_word, few_documents
+from babelmill.config.languages import TIER_BYTES, WORD, budget_bytes
+from babelmill.config.model_size import BYTES_PER_PARAMETER, Size, size_of
+from babelmill.config.model_source import SHAPE, lacks_config, with_our_names
+from babelmill.config.resolve import ResolvedModel
+from babelmill.config.snapshots import missing_points, name_of
+from babelmill.core import manifest
+from babelmill.core.escape import some
+from babelmill.core.files import UserError, read_object
+from babelmill.core.formats import split_name
+from babelmill.core.local_sources import files_of
 from babelmill.core.words import aligned, plural, said_once, short, tenths
 from babelmill.graph import Graph
-from babelmill.runtime.cost import has_gpu, peak_of
+from babelmill.release.elsewhere import llada
+from babelmill.runtime.cost import fast_in_bf16, flops, has_gpu, peak_of, precision_of, slowdown
+from babelmill.stages import TrainStage
+from babelmill.training.plan import schedule
+from babelmill.training.plan.objectives import objective_of
 
+BYTES_PER_TOKEN = 4.2  # in English, for 8,192 to 32,768 entries; in other languages, multiplied by the byte premium
+BYTES_PER_DESCRIPTION = 60  # bytes of a row of labelled text, with its codes
+PACKED = 3  # bytes of text per byte of a compressed file or of Parquet
+BUILTIN_BYTES = 2.26e6  # size of `python-docs` in Python 3.11
+CORE = 25e9  # FLOP/s of a core of a processor in fp32: assumed until a training has finished here
+LIBRARIES = 0.6  # GiB that the libraries of a process without a GPU take
 ASSUMED_GPU = "H100"
 HOW_FAR_OFF = """\
 Tokens are off by a fifth or more, unless they are from `shards`. Hours are those of training, without validations.
 A speed with a ? is assumed, until a training of about this size has finished here: the hours are then right within a
 factor of two or three, and GiB are calculated."""
 SUMS = ("tokens", "FLOPs", "hours", "GPU-hours")  # columns of the total
+
+
+class Text(NamedTuple):
+    """The text that a model learns."""
+
+    tokens: float  # for a label model, each description counts as a whole row, as it does in training
+    words_per_token: float  # languages count by their share of the training
+    source: str  # what the tokens are counted on (`shards`) or estimated from
+
+
+def plan(graph: Graph, model: str, gpus: int, gpu: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the row of a model in the plan, and what cannot work or will be missing."""
+    resolved = graph.configuration.model(model)
+    precision = precision_of(resolved.train.precision, gpus > 0 or fast_in_bf16())
+    train = resolved.train.model_copy(update={"precision": precision})
+    text, size, objective = text_of(graph, model), size_of_model(graph, model), objective_of(train)
+    lengths, rows = schedule.whole_run(train, int(text.tokens), text.words_per_token, objective.smallest_batch)
+    steps, tokens = len(rows), float((lengths * rows).sum())
+    targets = lengths * rows * objective.target_share(objective.mask_rate(np.arange(steps), steps))
+    work = float(flops(size, lengths, lengths * rows, targets).sum())
+    rate, gib, measured = speed_of(size, train, work / tokens / size.parameters, gpus > 0)
+    rate *= (peak_of(gpu) or 0) * gpus if gpus else 1
+    row = {
+        "model": model,
+        "parameters": size.parameters,
+        "tokens": int(text.tokens),
+        "from": text.source,
+        "epochs": tokens / text.tokens,
+        "steps": steps,
+        "FLOPs": work,
+        "GPUs": gpus,
+        "GiB": gib or memory(resolved, size, train, gpus),
+        "speed": rate,
+        "measured": measured,
+        "hours": work / rate / 3600,
+        "GPU-hours": work / rate / 3600 * gpus,
+        "training": graph.result("train", model).path,
+    }
+    notes, words = list[str](), tokens * text.words_per_token / 1e6
+    if text.tokens < train.global_batch_tokens:
+        notes.append(f"train.global_batch_tokens = {train.global_batch_tokens:,} is more than its whole text.")
+    if missing := missing_points(resolved.run.snapshots, words):
+        notes.append(f"no snapshot {some(map(name_of, missing), 3)}: it reads about {words:,.3g} million words.")
+    return row, notes
+
+
+# Tokens.
+
+
+def made(graph: Graph, stage: str, name: str, part: str = "") -> dict[str, Any] | None:
+    """Return the manifest of a result; None if it is not there."""
+    result = graph.result(stage, name, part)
+    return manifest.read(result.record) if result.is_there else None
+
+
+def text_of(graph: Graph, model: str) -> Text:
+    """Return what is known about the training text of a model."""
+    resolved = graph.configuration.model(model)
+    per_word = bytes_per_word(resolved)
+    row = resolved.train.sequence_lengths[0] if resolved.learns_labels else None
+    tokens, words, sources = list[float](), list[float](), set[str]()
+    for code in resolved.languages:
+        premium = graph.configuration.language(code).byte_premium
+        if about := made(graph, "shards", model, code) or made(graph, "corpus", code):
+            figures, source = about["figures"], about["stage"]
+        else:
+            size, source = bytes_of_text(graph, code)
+            descriptions = size / (BYTES_PER_DESCRIPTION * premium)
+            figures = {"bytes": {"train": size}, "documents": {"train": descriptions}}
+        size, documents = figures["bytes"]["train"], figures["documents"]["train"]
+        of_text = figures["tokens"]["train"] if "tokens" in figures else size / (BYTES_PER_TOKEN * premium)
+        tokens.append(documents * row if row else of_text)
+        counted = "words" in figures and code not in per_word
+        words.append(figures["words"]["train"] if counted else size / per_word.get(code, WORD * premium))
+        sources.add(source)
+    if not all(tokens):
+        raise UserError(f"{model}: its text is empty, so there is nothing to train on; set corpus.files")
+    shares = schedule.proportions(list(map(int, tokens)), float(resolved.mixture.weights))
+    rate = float(shares @ (np.array(words) / np.array(tokens))) / shares.sum()
+    return Text(sum(tokens), rate, "+".join(sorted(sources)))
+
+
+def bytes_of_text(graph: Graph, code: str) -> tuple[float, str]:
+    """Return the bytes of a language's training text before its corpus is made, and what they are estimated from.
+
+    Of another dataset than the default one, nothing is known before it is fetched: then as much as the language's tier
+    has is a `guess`.
+    """
+    language, resolved = graph.configuration.language(code), graph.configuration.corpus(code)
+    corpus, size = resolved.corpus, TIER_BYTES[language.tier] * language.byte_premium
+    source = f"tier {language.tier}" if corpus.hub == graph.configuration.defaults["corpus"]["hub"] else "guess"
+    if corpus.files:
+        label = f"{resolved.origins['corpus.files']}: corpus file"
+        paths = {path for pattern in corpus.files for path in files_of(pattern, label, corpus.format)}
+        size, source = sum(unpacked(path, os.path.getsize(path)) for path in paths), "files"
+    elif corpus.builtin:
+        size, source = BUILTIN_BYTES, "files"
+    elif fetched := made(graph, "download", code):
+        size, source = sum(unpacked(name, entry["bytes"]) for name, entry in fetched["files"].items()), "download"
+    if corpus.budget and ((wanted := budget_bytes(corpus.budget, language.byte_premium)) < size or source == "guess"):
+        size, source = wanted, "budget"
+    return size * (1 if corpus.validation_files else 1 - corpus.validation_share), source
+
+
+def unpacked(path: str, size: int) -> float:
+    """Return the approximate bytes of text in a file of `size` bytes; a compressed file holds more than its size."""
+    suffix, compression = split_name(path)
+    return size * (PACKED if compression is not None or suffix == ".parquet" else 1)
+
+
+# Parameters, speed and memory.
+
+
+def size_of_model(graph: Graph, model: str) -> Size:
+    """Return the size that a model will have: by its settings, or by the config.json of the model that it continues."""
+    resolved = graph.configuration.model(model)
+    first = resolved.chain()[-1]
+    config = config_of_source(graph, first) if first.source else None
+    if resolved.model.architecture not in schema.OURS:
+        from babelmill.training.networks.transformers_models import planned  # imports transformers, which takes seconds
+
+        return planned(first.model, resolved.train, first.tokenizer.vocab_size, config)
+    if not config:
+        return size_of(resolved.model, first.tokenizer.vocab_size)
+    try:
+        values = with_our_names(config)
+        shape = {key: values[key] for key in SHAPE if key in (*SHAPE[:4], *values)}
+        return size_of(schema.Model.model_validate(resolved.model.model_dump() | shape), values["vocab_size"])
+    except (KeyError, ValueError):
+        where = f"{first.name}: model.source = {first.model.source!r}"
+        raise UserError(f"{where}: its config.json is of another model") from None
+
+
+def config_of_source(graph: Graph, resolved: ResolvedModel) -> dict[str, Any]:
+    """Return the config.json of a folder or repository that a model continues. Of a repository, it alone is fetched."""
+    source, where = resolved.model.source or "", f"{resolved.origins['model.source']}: model.source"
+    if made(graph, "base_model", resolved.name):
+        path = graph.result("base_model", resolved.name).path / "config.json"
+    elif resolved.source and resolved.source.kind == "folder":
+        path = Path(source, "config.json")
+        if not path.is_file():
+            raise UserError(f"{where} = {source!r}: {lacks_config(path.parent)}")
+    else:
+        from babelmill.hub import client  # imports the Hub's client, which other plans do not need
+        from babelmill.hub.files import of_source
+        from babelmill.hub.sources import MODEL
+
+        repository = {"repository": source, "revision": resolved.model.revision}
+        client.WAITS = client.WAITS[:1]  # a user waits for the answer
+        path = of_source(MODEL, repository).get(["config.json"])["config.json"]
+    config = read_object(path, f"{where} = {source!r}: config.json")
+    if config.get("architecture") == "transformers":  # the stage `base_model` wrote it
+        config = config["config"]
+    return llada.config_of(config, where) if config.get("model_type") == "llada" else config
+
+
+def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> tuple[float, float | None, bool]:
+    """Return the share of the GPUs' peak, or the FLOP/s of the processor; the memory in GiB; and if it was measured.
+
+    The speed is the median of trainings of half to twice as many parameters, else assumed. The memory is that of
+    trainings of a model of the same size with equal micro-batches; None if there is none. `work`: the FLOPs per token
+    and parameter.
+    """
+    rates, memory = list[float](), list[float]()
+    for record in TrainStage.path_of("x").parent.glob(f"*/{manifest.NAME}"):
+        about = manifest.read(record)
+        figures, theirs = about["figures"], about["settings"]["train"]
+        if figures["precision"] != train.precision or not 0.5 <= figures["parameters"] / size.parameters <= 2:
+            continue
+        lines = [
+            line for line in metrics(record.parent)[1:] if line["kind"] == "train" and on_gpus == bool(line["mfu"])
+        ]
+        rates += [line["mfu"] or line["tokens_per_second"] * figures["parameters"] * work for line in lines]
+        passes = theirs.get("micro_batch_tokens"), theirs.get("activation_checkpointing", False)
+        # Models of transformers are split over GPUs, of which there may have been fewer.
+        equal = not size.adapter and passes == (train.micro_batch_tokens, train.activation_checkpointing)
+        memory += [line["memory"] / 1024 for line in lines if equal and figures["parameters"] == size.parameters]
+    if rates:
+        return statistics.median(rates), max(memory, default=None), True
+    if on_gpus:  # narrow models are bound by memory, not by arithmetic
+        return 0.3 if size.hidden_size >= 768 else 0.15 if size.hidden_size >= 384 else 0.03, None, False
+    return CORE * len(os.sched_getaffinity(0)) / slowdown(train.precision), None, False
+
+
+def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) -> float:
+    """Return about how many GiB each GPU needs, or the process without one.
+
+    Each GPU holds a whole GPT-BERT, and its part of the states of a transformers model (FSDP2). With adapters, only
+    these have states, beside the frozen weights in bf16. Forward passes keep about 34 H + 14 I + 4 heads T bytes per
+    token and layer in bf16, or 8 H if layers compute them again; and the scores that exist at once, in fp32.
+    """
+    objective = objective_of(train)
+    each = BYTES_PER_PARAMETER if train.averages else BYTES_PER_PARAMETER - 4
+    states = each * train.lora_rank * size.adapter + 2 * size.parameters if size.frozen else each * size.parameters
+    states /= max(1, gpus) if resolved.model.architecture == "transformers" else 1
+    whole = resolved.model.architecture == "transformers"
+    tokens = schedule.whole_tokens(train) if whole else schedule.micro_batch_tokens(resolved.run, gpus > 0)
+    width, layers, heads = size.hidden_size, size.num_hidden_layers, size.num_attention_heads
+    layer = 34 * width + 14 * size.intermediate_size + 4 * heads * max(train.sequence_lengths)
+    kept = 8 * width * layers + layer if train.activation_checkpointing else layer * layers
+    scores = tokens * objective.target_share(objective.mask_rate(0, 1)) * size.output / width
+    passes = (tokens * kept + 12 * min(schedule.CHUNK[not gpus], scores)) * (1 if train.precision == "bf16" else 2)
+    return (states + passes) / 2**30 + (0 if gpus else LIBRARIES)
+
+
+# The command.
 
 
 def speed(rate: float) -> str:
@@ -104,8 +336,6 @@ def run(args: argparse.Namespace) -> None:
     machine = f"GPU: {gpu} (--gpu names another), {(peak_of(gpu) or 0) / 1e12:,.0f} TFLOP/s in bf16."
     if not any(row["GPUs"] for row in rows):
         machine = "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster)."
-        if (load := os.getloadavg()[0]) > (cores := len(os.sched_getaffinity(0))):
-            machine += f"\nThis machine is busy (load {load:.1f} on {plural(cores, 'core')}): it will take longer."
     said = [(row["model"], note) for row, of_row in found for note in of_row]
     languages = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
     said += [(code, note) for code in languages if (note := few_documents(configuration.corpus(code)))]

@@ -59,28 +59,22 @@ def check(args: argparse.Namespace) -> None:
         raise UserError(f"--repo-template {args.repo_template}: {{{min(others)}}} is not one of {allowed}")
 
 
-class ModelLines:
-    """Prints one line per model."""
+@contextlib.contextmanager
+def one_of(label: str, where: str, failed: list[str]) -> Iterator[None]:
+    """Print an error of the `with` block as the line of a model, without `where`, which repeats the label."""
+    try:
+        yield
+    except Exception as error:  # an error of one model must not stop the others
+        problem = str(error).removeprefix(f"{where}: ") if isinstance(error, UserError) else trouble(error)
+        if not problem:
+            log.exception("%s", label)
+        failed.append(label)
+        say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")
 
-    def __init__(self) -> None:
-        self.failed = 0
 
-    def say(self, label: str, text: str) -> None:
-        print(f"{label}: {text}", flush=True)
-
-    @contextlib.contextmanager
-    def of(self, label: str, where: str = "") -> Iterator[None]:
-        """Print an error of the `with` block as the model's line, without `where`, which repeats the label."""
-        try:
-            yield
-        except Exception as error:  # an error of one model must not stop the others
-            self.failed += 1
-            problem = (
-                str(error).removeprefix(where and f"{where}: ") if isinstance(error, UserError) else trouble(error)
-            )
-            if not problem:
-                log.exception("%s", label)
-            self.say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")
+def say(label: str, text: str) -> None:
+    """Print the line of a model."""
+    print(f"{label}: {text}", flush=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,25 +82,25 @@ def run(args: argparse.Namespace) -> int:
     check(args)
     from babelmill.release.elsewhere import rehosting  # imports PyTorch
 
-    lines, targets = ModelLines(), {}
+    failed, targets = list[str](), dict[str, str]()
     local = rehosting.is_folder(args.source)
     prefix = "" if local else args.source.partition("/")[2]
     for source in [args.source] if local else rehosting.repositories(args.source):
-        with lines.of(source, source):
+        with one_of(source, source, failed):
             try:
                 found = rehosting.models_in(source, args.config, args.checkpoint_regex)
             except rehosting.Skipped as why:
-                lines.say(source, f"skipped: {why}")
+                say(source, f"skipped: {why}")
                 continue
             for code, model in found.items():
                 label = f"{source} ({code})" if code and (local or len(found) > 1) else source
-                with lines.of(label, model.files.where):
+                with one_of(label, model.files.where, failed):
                     target = rehosting.target_of(source, model, prefix, args.repo_template)
                     if (other := targets.setdefault(target, label)) != label:
                         different = "make different names with --repo-template"
                         raise UserError(f"{target} is the target of {other}; {different}")
-                    lines.say(label, rehost(model, target, args))
-    return 1 if lines.failed else 0
+                    say(label, rehost(model, target, args))
+    return 1 if failed else 0
 
 
 def rehost(model: "OldModel", target: str, args: argparse.Namespace) -> str:

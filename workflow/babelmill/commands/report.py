@@ -10,7 +10,7 @@ Failed and missing results are shown as such. `snakemake reports/tier1.html` mak
 import argparse
 from pathlib import Path
 
-from babelmill.commands.progress.model_status import DONE, status_of
+from babelmill.commands.progress import DONE, status_of
 from babelmill.config import loading
 from babelmill.core import escape
 from babelmill.core.words import plural

@@ -5,8 +5,9 @@
     babelmill score converted/eng --words sentences.txt > words.tsv    # the surprisal of each word of a text
 
 MODEL is a folder that transformers loads as a causal or masked language model, or a repository on the Hub, which is
-fetched at one commit. The suite is one of the configuration's (config/README.md). The scores have the same form as
-those in results/score. After an interruption, the same command continues.
+fetched at one commit. The suite is one of the configuration's (config/README.md), and `evaluation.pairs` and
+`evaluation.masked_pairs` say how many of its pairs are scored. The scores have the same form as those in results/score.
+After an interruption, the same command continues; what is finished is not scored again.
 
 With `--words`, each line of the file is one sentence, and the output has -log2 p of each word in bits, as tab-separated
 values. Words are separated by white space; a word includes the tokens that begin in it, and the space before it. The
@@ -24,21 +25,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.by_hand import languages_asked, made_by_hand
+from babelmill.commands import by_hand
 from babelmill.config import loading
 from babelmill.config.datasets import how_scored
-from babelmill.config.resolve import Configuration
-from babelmill.core import manifest
 from babelmill.core.files import UserError
-from babelmill.evaluation.suite_scores import METHODS
 from babelmill.graph import Graph
-from babelmill.release.elsewhere.given_model import (
-    add_model_arguments,
-    compute_quietly,
-    converted_folder,
-    methods_of,
-    model_folder,
-)
 from babelmill.stages import ScoreStage
 from babelmill.tables.text import read_text, text_of
 
@@ -47,54 +38,43 @@ COLUMNS = ("line", "number", "word", "bits", "tokens")
 OF_WORDS = ("causal", "masked")  # the methods that score each word
 
 
-def wanted(folder: Path, asked: list[str] | None) -> list[str]:
-    """Return the methods to score by: those asked for (the last is the headline), and the two that `fused` adds up."""
-    if not asked:
-        return methods_of(folder)
-    parts = ["causal", "masked", *asked] if "fused" in asked else asked
-    return sorted(dict.fromkeys(parts), key=lambda name: (name == asked[-1], name == "fused", METHODS.index(name)))
-
-
-def settings_by_hand(args: argparse.Namespace, folder: Path, configuration: Configuration) -> ScoreStage:
-    """Return the settings that the stage `score` would have."""
-    suite = configuration.suite(args.suite)
-    languages = languages_asked(f"the suite {args.suite}", "pairs", suite.covered, args.language)
-    values: dict[str, Any] = {
-        "languages": languages,
-        "suite": args.suite,
-        "covered": languages,
-        "headline": suite.headline,
-        **how_scored(suite),
-        "methods": wanted(folder, args.method),
-        "masked_pairs": args.masked_pairs or "all",
-        "pairs": args.pairs or "all",
-    }
-    return ScoreStage(**values, raw=values)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add_model_arguments(parser)
+    by_hand.add_arguments(parser, "scores/{MODEL}/{suite}")
     on = parser.add_mutually_exclusive_group(required=True)
     on.add_argument("--suite", help="score on this suite, of config/suites or of your configuration")
     words = "print the bits of each word of this text, with one sentence per line (-: standard input)"
     on.add_argument("--words", type=os.path.expanduser, metavar="FILE", help=words)
-    add("--language", nargs="+", metavar="CODE", help="score these languages, if the suite has several")
-    method = "score by these methods (default: all); the last of those with the most pairs gives the headline"
-    add("--method", nargs="+", choices=METHODS, help=method)
-    add("--pairs", type=int, metavar="N", help="score a sample of N pairs of each paradigm")
-    add("--masked-pairs", type=int, metavar="N", help="with method masked, score only N of these pairs")
-    add("--out", type=Path, metavar="FOLDER", help="write the scores here (default: scores/{MODEL}/{suite})")
-    loading.add_arguments(parser)
+    parser.add_argument("--method", choices=OF_WORDS, help="score words by this method")
 
 
-def refuse_others(out: Path, origin: dict[str, Any]) -> None:
-    """Raise a UserError if a folder holds the scores of a model from another folder or repository."""
-    there = manifest.read(out)["figures"].get("model", {}) if (out / manifest.NAME).is_file() else origin
-    if any(there.get(key) != origin.get(key) for key in ("folder", "repository")):
-        whose = there.get("folder") or there.get("repository") or "another model"
-        raise UserError(f"{out}: holds the scores of {whose}; name another folder with --out, or delete this folder")
+def run(args: argparse.Namespace) -> None:
+    """Score the model, and write the same files as the stage `score`; or print the words of a text."""
+    if args.words:
+        print_words(args)
+        return
+    if args.method:
+        raise UserError("--method is for --words: on a suite, a model is scored by all methods that it has")
+    graph = Graph(configuration := loading.from_arguments(args))
+    suite = configuration.suite(args.suite)
+    languages = by_hand.languages_asked(graph, "suite", args.suite, suite.covered, args.language)
+    folder, origin, name = by_hand.model_folder(args, configuration.known_models())
+    from babelmill.release.folder.loading import methods_of
+    from babelmill.score import score  # imports PyTorch
+    from babelmill.suites.scoring_model import ScoringModel
+
+    by_hand.compute_quietly(args.threads)
+    values = {"languages": languages, "suite": args.suite, "covered": languages, "headline": suite.headline}
+    values |= how_scored(suite) | {"methods": methods_of(folder)}
+    evaluation = configuration.model(languages[0]).evaluation
+    values |= {"pairs": evaluation.pairs, "masked_pairs": evaluation.masked_pairs}
+    settings = ScoreStage(**values, raw=values)
+    out = args.out or Path("scores", name, args.suite)
+    suites = [by_hand.made_by_hand(graph, "suite", code, args.suite) for code in languages]
+    if not by_hand.is_done(out, settings, origin, suites):
+        model = ScoringModel(folder, origin)
+        score(model, suites, settings, out / "partial", out, suites, {"model": origin})
+    print(out)
 
 
 # The words of a text.
@@ -156,47 +136,23 @@ def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tu
 
 def print_words(args: argparse.Namespace) -> None:
     """Print the surprisal of each word as a table."""
-    if args.language or args.pairs or args.masked_pairs or args.out:
-        raise UserError("--words prints a table of words: --language, --pairs, --masked-pairs and --out are for suites")
+    if args.language or args.out:
+        raise UserError("--words prints a table of words: --language and --out are for suites")
     lines = list(lines_of(args.words))
     configured = args.profile or args.configfile or args.config or Path(loading.USER_FILE).is_file()
-    needed = configured and not converted_folder(args.model).is_dir()
-    folder, origin, _ = model_folder(args, loading.from_arguments(args).known_models() if needed else ())
-    there = methods_of(folder)
-    names = args.method or [name for name in OF_WORDS if name in there][:1]
-    if len(names) != 1 or names[0] not in OF_WORDS or names[0] not in there:
-        raise UserError(f"--words takes one method, causal or masked; {folder} has {', '.join(there)}")
+    needed = configured and not by_hand.converted_folder(args.model).is_dir()
+    folder, origin, _ = by_hand.model_folder(args, loading.from_arguments(args).known_models() if needed else ())
     from babelmill.evaluation.rows import require_offsets
-    from babelmill.suites.scoring_model import ScoringModel  # imports PyTorch
+    from babelmill.release.folder.loading import methods_of  # imports PyTorch
+    from babelmill.suites.scoring_model import ScoringModel
 
-    compute_quietly(args.threads)
+    there = methods_of(folder)
+    method = args.method or next((name for name in OF_WORDS if name in there), "")
+    if method not in there:
+        raise UserError(f"--words takes method causal or masked; {folder} has {', '.join(there)}")
+    by_hand.compute_quietly(args.threads)
     model = ScoringModel(folder, origin)
     require_offsets(model.tokenizer)
     print("\t".join(COLUMNS))
-    for row in table_of(model, names[0], lines):
+    for row in table_of(model, method, lines):
         print("\t".join(map(str, row)))
-
-
-def run(args: argparse.Namespace) -> None:
-    """Score the model, and write the same files as the stage `score`; or print the words of a text."""
-    for option, count in (("--pairs", args.pairs), ("--masked-pairs", args.masked_pairs)):
-        if count is not None and count < 1:
-            raise UserError(f"{option} {count}: at least 1 is expected")
-    if args.words:
-        print_words(args)
-        return
-    graph = Graph(configuration := loading.from_arguments(args))
-    configuration.suite(args.suite)  # raises an error for an unknown suite before anything is fetched
-    folder, origin, name = model_folder(args, configuration.known_models())
-    settings = settings_by_hand(args, folder, configuration)
-    from babelmill import suite  # imports the client of the Hub
-    from babelmill.score import score  # imports PyTorch
-    from babelmill.suites.scoring_model import ScoringModel
-
-    compute_quietly(args.threads)
-    out = args.out or Path("scores", name, args.suite)
-    refuse_others(out, origin)
-    suites = [made_by_hand(graph, "suite", suite.run, code, args.suite) for code in settings.covered]
-    model = ScoringModel(folder, origin)
-    score(model, suites, settings, out / "partial", out, suites, {"model": origin})
-    print(out)

@@ -14,11 +14,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from babelmill.commands.by_hand import converted_folder, meant
 from babelmill.core import bars, manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.core.stage_entry import utf8
 from babelmill.core.words import aligned
-from babelmill.release.elsewhere.given_model import converted_folder, meant
 
 
 def scores(folder: Path) -> list[str]:

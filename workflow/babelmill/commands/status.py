@@ -19,7 +19,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from babelmill.commands.progress.model_status import STATES, Status, status_of
+from babelmill.commands.progress import STATES, Status, status_of
 from babelmill.config import loading
 from babelmill.core import escape
 from babelmill.core.files import UserError
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def text(args: argparse.Namespace, width: int) -> str:
     """Return how far models are: stage, step, loss, speed, time left, attempt and SLURM job; or all training runs."""
     if args.runs:
-        from babelmill.commands.terminal.run_table import run_table  # imports what reads all results
+        from babelmill.commands.run_table import run_table  # imports what reads all results
 
         models = loading.from_arguments(args).models_of(args.names) if args.names else ()
         return "\n".join(line[:width] for line in run_table(models))

@@ -9,29 +9,14 @@ command continues; what is finished is not tuned again.
 """
 
 import argparse
-import logging
 from pathlib import Path
-from typing import Any
 
-from babelmill import __version__
-from babelmill.commands.by_hand import languages_asked, made_by_hand
+from babelmill.commands import by_hand
 from babelmill.config import loading
 from babelmill.config.datasets import how_tuned
-from babelmill.core import escape, manifest
+from babelmill.core import escape
 from babelmill.graph import Graph
-from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, model_folder
 from babelmill.stages import TuneStage
-
-log = logging.getLogger("babelmill.tune")
-
-
-def is_done(out: Path, settings: TuneStage, origin: dict[str, Any], tasks: list[Path]) -> bool:
-    """Return whether a folder has the results of this model, these settings and these rows, by this release."""
-    if manifest.missing(out):
-        return False
-    about, upstream = manifest.read(out), {task.as_posix(): manifest.digest(task) for task in tasks}
-    there = [about[key] for key in ("version", "settings", "upstream")] + [about["figures"].get("model")]
-    return there == [__version__, settings.raw, upstream, origin]
 
 
 def seed(text: str) -> int:
@@ -44,34 +29,28 @@ def seed(text: str) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add_model_arguments(parser)
+    by_hand.add_arguments(parser, "tuned/{MODEL}, with a folder per task and seed")
     add("--task", required=True, nargs="+", help="fine-tune for these tasks, of config/tasks or of your configuration")
-    add("--language", nargs="+", metavar="CODE", help="tune for these languages, if a task has several")
     add("--seed", type=seed, nargs="+", metavar="N", help="use these seeds (default: those of the task's protocol)")
-    add("--out", type=Path, metavar="FOLDER", help="write here, a folder per task and seed (default: tuned/{MODEL})")
-    loading.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Tune the model for each task with each seed, and write the same files as the stage `tune`."""
     graph = Graph(configuration := loading.from_arguments(args))
     covered = {
-        name: languages_asked(f"the task {name}", "rows", configuration.task(name).covered, args.language)
+        name: by_hand.languages_asked(graph, "task", name, configuration.task(name).covered, args.language)
         for name in args.task
     }
-    folder, origin, model = model_folder(args, configuration.known_models())
-    from babelmill import task  # imports the client of the Hub
+    folder, origin, model = by_hand.model_folder(args, configuration.known_models())
     from babelmill.tune import tune  # imports PyTorch
 
-    compute_quietly(args.threads)
+    by_hand.compute_quietly(args.threads)
     for name, languages in covered.items():
-        tasks = [made_by_hand(graph, "task", task.run, code, name) for code in languages]
+        tasks = [by_hand.made_by_hand(graph, "task", code, name) for code in languages]
         for number in dict.fromkeys(args.seed or configuration.tuning(name).seeds):
             out = (args.out or Path("tuned", model)) / name / str(number)
             values = {"languages": languages, "covered": languages, "seed": number} | how_tuned(configuration, name)
             settings = TuneStage(**values, raw=values)
-            if is_done(out, settings, origin, tasks):
-                log.info("%s is finished", out)
-            else:
+            if not by_hand.is_done(out, settings, origin, tasks):
                 tune(folder, origin, settings, tasks, out / "checkpoints", out, tasks, {"model": origin})
             print(out)

@@ -58,13 +58,15 @@ def not_found(path: str | Path, what: str = "file") -> str:
     return f"no such {what}{where}"
 
 
-def lock(file: IO[Any], wait: bool = True) -> bool:
+def lock(file: IO[Any], wait: bool = True, shared: bool = False) -> bool:
     """Lock an open file until it is closed. Return whether it is locked; False if another process has locked it.
 
-    On a file system without locks, nobody can have locked it, and this returns True.
+    `shared`: several processes may hold such a lock at once, but none beside another lock. On a file system without
+    locks, nobody can have locked it, and this returns True.
     """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

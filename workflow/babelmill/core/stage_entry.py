@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, TextIO, TypeVar
 
 from babelmill.core import bars, escape
-from babelmill.core.files import UserError, remove_leftovers, trouble
+from babelmill.core.files import UserError, lock, remove_leftovers, trouble
 
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
 CLOCK = "%H:%M:%S"
@@ -57,9 +57,18 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
 
 
 class LogFile(logging.FileHandler):
-    """The log of a stage. If it cannot be written (on a full disk), `lost` says so, and the stage goes on."""
+    """The log of a stage, locked as long as its process lives: by that, `babelmill status` knows that it runs.
+
+    If it cannot be written (on a full disk), `lost` says so, and the stage goes on.
+    """
 
     lost = False
+
+    def _open(self) -> io.TextIOWrapper:
+        """Open the file and lock it; several processes may write the same log."""
+        file = super()._open()
+        lock(file, shared=True)
+        return file
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Note that a message could not be written."""
@@ -124,7 +133,7 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        log_file = LogFile(path, encoding="utf-8")
+        log_file = LogFile(path, "a+", encoding="utf-8")
         handlers.insert(0, log_file)  # first, since the terminal shows what it could not write
         if os.environ.get(bars.TERMINAL) == bars.terminal_id():
             terminal.addFilter(BesideThePlugin(log_file))

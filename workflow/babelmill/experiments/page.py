@@ -16,10 +16,10 @@ from babelmill.reporting.results import ModelResults
 from babelmill.reporting.table import less_is_better, unit_text
 
 NOTE = (
-    "A dot is the mean of a cell, a line its 95 % interval. Hollow dots are single seeds, and the bar is what guessing"
-    ' gets, or on the validation text a unigram model. "babelmill report {}" shows the scores of each model, also of'
-    " phenomena."
+    "A dot is the mean of a cell{intervals}. The bar is what guessing gets, or on the validation text a unigram model."
+    ' "babelmill report {name}" shows the scores of each model, also of phenomena.'
 )
+OF_SEEDS = ", a line its 95 % interval, and hollow dots are single seeds"
 
 
 def experiment_page(asked: dict[str, Any], models: list[ModelResults], found: Comparison) -> str:
@@ -27,7 +27,8 @@ def experiment_page(asked: dict[str, Any], models: list[ModelResults], found: Co
     heads, rows = grid(found, lambda text: html(line(text)), Markup("<b>{}</b>"), Markup("{}<small>{}</small>"))
     whole = Table(lines(rows, *(Cell(title, (unit,)) for title, unit in heads[1:])), "cell", look="scores cells")
     strips = [of_score(found, number) for number in range(len(found.heads))]
-    sections = [Section("Comparison", [whole], found.caption), Section("Scores", strips, NOTE.format(found.name))]
+    note = NOTE.format(name=found.name, intervals=OF_SEEDS if found.cells["half"].notna().any() else "")
+    sections = [Section("Comparison", [whole], found.caption), Section("Scores", strips, note)]
     return rendered(asked, models, [*sections, lacking(models), *trained(models)])
 
 

@@ -107,7 +107,7 @@ def with_cells(asked: dict[str, Any], table: Frame) -> Frame:
         for cell in asked["cells"]
     ]
     cells = frame_of(rows, ["model", "experiment", "base", "cell", *keys, "seed"])
-    return cells.merge(table.drop(columns=["seed", "settings"]), on="model")
+    return cells.merge(table.drop(columns="seed"), on="model")
 
 
 def title_of(suite: str, method: str, unit: str, asked: dict[str, Any], headlines: Any) -> tuple[str, str]:

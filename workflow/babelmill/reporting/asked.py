@@ -1,13 +1,17 @@
 """Say what a report is about: its models, their languages, suites and tasks, and published scores beside them.
 
-A report takes seconds, and is written whenever it is asked for.
+The page of an experiment is a report of its models, with its cells and seeds. Both take seconds, and are written
+whenever they are asked for.
 """
 
+import json
 from typing import Any
 
 from babelmill import __version__
 from babelmill.config.datasets import about_task, baselines_of
+from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError
 from babelmill.graph import Graph
 from babelmill.reporting.published import published
 from babelmill.stages import STAGES
@@ -67,3 +71,18 @@ def about_suite(configuration: Configuration, name: str, codes: list[str]) -> di
         "baselines": found,
         "sources": list(dict.fromkeys(sources)),
     }
+
+
+def asked_of_experiment(graph: Graph, name: str) -> dict[str, Any]:
+    """Return what the page of an experiment is about.
+
+    A UserError says that there is no such experiment, or that a cell is not valid.
+    """
+    configuration = graph.configuration
+    if name not in configuration.cells:
+        hint = nearest(name, configuration.cells) if configuration.cells else "; `experiments:` is empty"
+        raise UserError(f"there is no experiment {name!r}{hint}")
+    cells = configuration.cells[name]
+    # Values are as the user wrote them: 1/4 is text, 0.5 a number.
+    listed = [cell._asdict() | {"values": json.loads(json.dumps(cell.values))} for cell in cells]
+    return asked_of(graph, name) | {"cells": listed}

@@ -12,16 +12,16 @@ from babelmill.evaluation.overlaps import overlap_of
 from babelmill.release.card.training_history import Line, read_record
 
 READ = {"evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json", "train": "metrics.jsonl"}
-WHOLE = ("tokenizer", "train", "export", "evaluate")  # stages with one result per model
+USED = (*READ, "corpus", "shards", "tokenizer", "export")  # of the last ones, the manifests
 
 # The folders of results by stage and part: a language, a suite, or a task and its seed (`rte.42`); else "".
 Folders = Mapping[tuple[str, str], Path]
 
 
 def folders_of(places: Mapping[str, str]) -> Folders:
-    """Return where those results of a model lie that exist; `places`: {"score blimp": path} (`Graph.places`)."""
+    """Return where a report looks for the model's own results; `places`: {"score blimp": path} (`Graph.places`)."""
     found = {(title.partition(" ")[0], title.partition(" ")[2]): Path(path) for title, path in places.items()}
-    return {key: path for key, path in found.items() if (path / manifest.NAME).is_file()}
+    return {(stage, part): path for (stage, part), path in found.items() if stage in USED and part[:3] != "of "}
 
 
 def of_converted(folder: Path) -> Folders:
@@ -127,14 +127,9 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
     for name in asked["order"]:
         about = asked["models"][name]
         folders = folders_of(about["results"])
-        wanted = [(stage, code) for code in about["languages"] for stage in ("corpus", "shards")]
-        wanted += [(stage, "") for stage in WHOLE]
-        wanted += [("score", suite) for suite in about["suites"]] + [("tune", part) for part in about["tasks"]]
-        listed = {(title.partition(" ")[0], title.partition(" ")[2]) for title in about["results"]}
-        wanted = [key for key in wanted if key in listed]  # a baseline has no training
-        if states is None and (lacking := [key for key in wanted if key[0] in READ and key not in folders]):
+        there = {key: path for key, path in folders.items() if (path / manifest.NAME).is_file()}
+        if states is None and (lacking := [key for key in folders if key[0] in READ and key not in there]):
             raise UserError(f"{name}: there is no result of {' '.join(lacking[0])}".rstrip())
-        there = {key: folders[key] for key in wanted if key in folders}
         model = read_results(name, there, about["languages"], strict=states is None)
         model.state, model.note = states[name] if states else (model.state, "")
         models.append(model)

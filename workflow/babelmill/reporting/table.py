@@ -1,6 +1,5 @@
 """Make the tidy table of scores, one row per score. Comparisons, reports, runs and experiments are made from it."""
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -46,7 +45,6 @@ class ScoreRow(NamedTuple):
     million_words: float | None = None  # of a snapshot: after so many million words it was kept
     items: str = ""  # where the items of a suite come from: a commit, or files
     seed: int | None = None  # of the training
-    settings: str = ""  # those in which the models of the table differ, as `train.learning_rate=0.01`
 
     @property
     def ends(self) -> str:
@@ -67,12 +65,8 @@ class ScoreRow(NamedTuple):
 
 def score_table(models: list[ModelResults]) -> Frame:
     """Return the scores of models, for the variant that users load: a column for each attribute of `ScoreRow`."""
-    differing, rows = differing_settings(models), list[ScoreRow]()
-    for model in models:
-        seed = training_settings(model).get("train.seed")
-        settings = " ".join(f"{key}={value}" for key, value in differing.get(model.name, {}).items())
-        rows += [row._replace(seed=seed, settings=settings) for row in rows_of(model)]
-    return score_frame(rows)
+    seeds = {model.name: model.manifest("train")["settings"].get("train", {}).get("seed") for model in models}
+    return score_frame(row._replace(seed=seeds[model.name]) for model in models for row in rows_of(model))
 
 
 def score_frame(rows: Iterable[ScoreRow]) -> Frame:
@@ -159,30 +153,6 @@ def origin(figures: dict[str, Any]) -> str:
         parts = hub.get("parts", [hub])
         return ", ".join(f"{each['repository']} at {each['commit'][:12]}" for each in parts if "commit" in each)
     return ", ".join(f"{Path(each['path']).name} ({each['sha256'][:12]})" for each in figures.get("sources", [])[:3])
-
-
-def training_settings(model: ModelResults) -> dict[str, Any]:
-    """Return the settings that decide a model's weights, by dotted key, from the manifests of its stages."""
-    found = {}
-    for stage, sections in (("tokenizer", ("tokenizer",)), ("train", ("model", "train", "labels", "mixture"))):
-        settings = model.manifest(stage)["settings"]
-        for section in sections:
-            found |= {f"{section}.{key}": value for key, value in (settings.get(section) or {}).items()}
-    return found
-
-
-def differing_settings(models: Iterable[ModelResults]) -> dict[str, dict[str, str]]:
-    """Return, for each model, its values of the settings in which the models differ, besides their seeds, as JSON.
-
-    Models with the same values are the same recipe.
-    """
-    found = {model.name: training_settings(model) for model in models if ("train", "") in model.manifests}
-    keys = dict.fromkeys(key for settings in found.values() for key in settings if key != "train.seed")
-    texts = {name: {key: json.dumps(settings.get(key)) for key in keys} for name, settings in found.items()}
-    null = json.dumps(None)  # a model of one language has no mixture, so it does not differ in that
-    of_key = {key: {settings[key] for settings in texts.values()} for key in keys}
-    differ = [key for key in keys if len(of_key[key] - ({null} if key.startswith("mixture.") else set())) > 1]
-    return {name: {key: settings[key] for key in differ} for name, settings in texts.items()}
 
 
 # Scores as text. Shares and correlations are shown times 100.

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from babelmill.core import escape
-from babelmill.core.files import UserError, read_json
+from babelmill.config.objectives import OBJECTIVES
+from babelmill.core import escape, manifest
+from babelmill.core.files import UserError, read_json, read_object
 
 log = logging.getLogger("babelmill")
 
@@ -71,3 +72,34 @@ def load(
 def aligned(folder: Path) -> dict[str, Any]:
     """Return settings for `load`: with them, a masked model's scores at a position are for the token there."""
     return {"logits_alignment": "mlm"} if "logits_alignment" in read_json(folder / "config.json") else {}
+
+
+def methods_of(folder: Path) -> list[str]:
+    """Return the methods by which a folder's model can score sentences; the last is the headline."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    config = read_object(folder / "config.json")
+    if "objective" in config:
+        return list(OBJECTIVES["diffusion"].sentences)
+    evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}
+    declared = [config.get(key) for key in ("auto_map", "architectures")]
+    names = {name for each in declared if isinstance(each, dict | list) for name in each if isinstance(name, str)}
+    if "variants" in evaluation:  # a converted folder: its metrics say what the model learnt
+        names = {
+            {"causal": "ForCausalLM", "masked": "ForMaskedLM"}.get(name, "")
+            for name in next(iter(evaluation["variants"].values()))
+        }
+    masked = any(name.endswith("ForMaskedLM") for name in names)
+    causal = any(
+        name.endswith(("ForCausalLM", "LMHeadModel")) and not name.endswith("WithLMHeadModel") for name in names
+    )
+    if causal or masked:
+        return ["causal"] * causal + ["masked"] * masked + ["fused"] * (causal and masked)
+    if str(config.get("model_type")) in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return ["masked"]
+    if str(config.get("model_type")) in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return ["causal"]
+    raise UserError(f"{folder}: config.json names neither a causal nor a masked language model")

@@ -1,24 +1,28 @@
-"""Show a run on the terminal: a line when a job begins and one when it ends, with the stage's own summary.
+"""Show a run on the terminal: a line when a job begins and one when it ends, and a summary at the end of the run.
 
 The logger plugin passes Snakemake's events to `RunView`. What is not about a job is shown in Snakemake's own words,
 each message once. The messages of stages are in their logs.
 """
 
+import glob
 import logging
 import os
 import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from babelmill.commands.progress.logs import last_words
+from babelmill.commands.progress import last_words, tail
 from babelmill.core import bars, escape, manifest
 from babelmill.core.files import UNREADABLE
-from babelmill.core.words import duration
-from babelmill.graph import MODELS_OF
+from babelmill.core.words import aligned, duration, plural
+from babelmill.graph import MODELS_OF, Graph
 from babelmill.stages import STAGES
 
+GPU_FILES = "/dev/nvidia[0-9]*"  # one for each GPU, of NVIDIA's driver
+LINES = 5  # lines of a failed job's log that are shown
+STOPPED = "the same command"  # a stage that a signal ends says that the same command continues, or starts it again
 NAMES = 3  # models that are named with a job
 WIDEST = len("experiment")  # characters
 # The events whose messages are shown; jobs have their own lines. An error of a job's command is told by its log, too.
@@ -127,3 +131,61 @@ class RunView:
 
     def _print(self, text: str) -> None:
         bars.say(escape.terminal(text), self._stream)
+
+
+# The end of a run, and its beginning.
+
+
+class FailedJob(NamedTuple):
+    """A job that failed in its last attempt, or that a signal ended."""
+
+    stage: str
+    name: str  # of its result
+    logs: list[Path]
+    attempts: int
+
+    @property
+    def stopped(self) -> bool:
+        """Return whether a signal ended it, and it said so."""
+        return any(STOPPED in last_words(log)[1] for log in self.logs)
+
+    def text(self) -> str:
+        """Return which job failed, and the last lines of its log."""
+        title = f"  {self.stage} {named(self.stage, self.name)}: {plural(self.attempts, 'attempt')}"
+        for log in self.logs:
+            if words := [line for line in tail(log) if line.strip()]:
+                return "\n    ".join([title, f"{log}:", *(f"  {line}" for line in words[-LINES:])])
+        return f"{title}; it left no log, perhaps because memory ran out at its start: see the messages above"
+
+
+def summary(graph: Graph, models: list[str], ended: list[FailedJob], complete: bool, seconds: float) -> str:
+    """Return the summary of a run of some models; `complete`: whether all its jobs are done."""
+    done = [model for model in models if graph.final(model).is_there]
+    word = "converted" if all(map(graph.configuration.is_trained, models)) else "converted or measured"
+    failed = [job for job in ended if not job.stopped]
+    parts = [f"{len(done)} of {plural(len(models), 'model')} {word}"] if models else []
+    if failed:
+        parts.append(f"{plural(len(failed), 'job')} failed:")
+    elif not complete:
+        parts.append("interrupted: the same command continues from here")
+    end = ", ".join(parts) or "done"
+    table = aligned([(model, summary_of(graph.final(model).stage.stage, model)) for model in done], [False, False])
+    jobs = [job.text() for job in failed]
+    return "\n".join(["", *table, "", end if jobs else f"{end} in {duration(seconds)}", *jobs])
+
+
+def nvidia_gpus() -> int:
+    """Return how many NVIDIA GPUs of this machine jobs may see, without starting the driver."""
+    if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return len(chosen.split(",")) if chosen not in ("", "-1") else 0
+    return len(glob.glob(GPU_FILES))
+
+
+def idle_gpus(limit: int) -> str:
+    """Return a note if a run may use `limit` GPUs of this machine, at least one, and it has more; "" otherwise."""
+    if limit == 0 or (count := nvidia_gpus()) <= limit:
+        return ""
+    return (
+        f"this run uses {limit} of this machine's {plural(count, 'GPU')}: to use all, put --resources gpu={count} at"
+        f" the end of the command, or write gpu: {count} in the profile"
+    )

@@ -1,1 +1,0 @@
-"""What jobs of the workflow have done and would do, from the files alone."""

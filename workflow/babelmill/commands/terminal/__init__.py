@@ -1,1 +1,0 @@
-"""What a run shows on the terminal."""
