@@ -8,7 +8,7 @@ import pytest
 
 from babelmill.commands.estimates import plan, size_of_model
 from babelmill.config import inputs
-from babelmill.config.model_source import SHAPE
+from babelmill.config.models import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OF_NORBERT4
 from babelmill.core.files import UserError, write_json

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from babelmill.config.mistakes import worded
+from babelmill.config.layers import worded
 from babelmill.config.schema import Predict
 from babelmill.core.files import UserError, sha256
 from babelmill.core.stage_entry import utf8

@@ -8,10 +8,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from babelmill.config.model_source import lacks_config
-from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.models import OBJECTIVES, check_layers, lacks_config
 from babelmill.config.snapshots import FOLDER
-from babelmill.config.transformers_keys import check_layers
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_object, sha256
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import nn
 
-from babelmill.config.model_source import NORBERT4_NAMES
+from babelmill.config.models import NORBERT4_NAMES
 from babelmill.config.schema import Export
 from babelmill.core.files import UserError, atomic_write, copy_file, read_json, write_json, write_text
 from babelmill.model import __file__ as model_package
