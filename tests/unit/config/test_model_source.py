@@ -74,11 +74,6 @@ def test_what_is_said_of_models_in_general_is_no_contradiction():
     assert refused({"more": {"model": {"source": "eng", "hidden_size": 192}}, "eng": {"model": {"hidden_size": 96}}})
 
 
-def test_dropout_is_a_setting_of_ones_own():
-    models = {"more": {"model": {"source": "eng", "hidden_dropout_prob": 0.3}}}
-    assert settings_of(configuration(models), "more", "train")["model"]["hidden_dropout_prob"] == 0.3
-
-
 def test_a_folder_counts_by_its_content():
     Path("theirs").mkdir()
     for name in ("config.json", "model.safetensors", "notes.txt"):
