@@ -705,7 +705,6 @@ class PredictStage(NamedStage):
         resolved = configuration.model(model)
         if not resolved.learns_labels:
             raise UserError(f"model {model} learns no labels (train.objective): there are no codes to predict")
-        check_known(part, resolved.predict.inputs, f"model {model}: predict.inputs has no table {part!r}")
         table = cls.asked(configuration, model, part)["table"]
         path, where = table["file"], f"predict.inputs.{part} of model {model}"
         if not Path(path).is_file():
@@ -731,6 +730,7 @@ class PredictStage(NamedStage):
         """
         resolved = configuration.model(name)
         section = resolved.predict
+        check_known(part, section.inputs, f"model {name}: predict.inputs has no table {part!r}")
         corpora = [configuration.corpus(code).corpus for code in resolved.languages]
         table = {key: getattr(section, key) for key in OF_TABLES if key != "inputs"}
         unset = [] if section.text_column else ["text_column"]
