@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from babelmill.tokenizer import train  # noqa: E402
-from babelmill.tokens.quality import measure  # noqa: E402
+from babelmill.tokens.tokenizer_file import measure  # noqa: E402
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, UNK  # noqa: E402
 
 TIER_1 = ("eng", "deu", "fra", "nld", "ind", "zho", "bul", "fas", "ukr")

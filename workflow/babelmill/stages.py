@@ -710,7 +710,7 @@ class PredictStage(NamedStage):
         if not Path(path).is_file():
             raise UserError(f"{where}: {path}: {not_found(path)}")
         if (suffix := Path(path).suffix) in DELIMITERS:  # other files are looked at by the stage alone
-            mark = table.get("delimiter", DELIMITERS[suffix])
+            mark = table.get("delimiter", ",") if suffix == ".csv" else DELIMITERS[suffix]
             with open(path, encoding=table["encoding"], errors="replace", newline="") as file:
                 heading = next(csv.reader(file, delimiter=mark), [])
             for key in ("text_column", "context_column"):
@@ -733,8 +733,8 @@ class PredictStage(NamedStage):
         check_known(part, section.inputs, f"model {name}: predict.inputs has no table {part!r}")
         corpora = [configuration.corpus(code).corpus for code in resolved.languages]
         table = {key: getattr(section, key) for key in OF_TABLES if key != "inputs"}
-        unset = [] if section.text_column else ["text_column"]
-        unset += [] if section.context_column or section.context else ["context_column", "context"]
+        unset = ["text_column"] if section.text_column is None else []
+        unset += ["context_column", "context"] if section.context_column is None and section.context is None else []
         for key in unset:
             values = list(dict.fromkeys(getattr(corpus, key) for corpus in corpora))
             if len(values) > 1:
