@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from babelmill.config import loading
-from babelmill.config.inputs import set_aside
+from babelmill.config.inputs import too_few
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_text
-from babelmill.core.words import plural
 from babelmill.graph import Graph
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from babelmill.corpus.tally import Tally
 
 FOLDER = Path("reports/corpora")
-FEW = 3  # documents for validation; if fewer are expected, there may be none
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,10 +90,8 @@ def run(args: argparse.Namespace) -> None:
     if dropped := {why: number for why, number in tally.dropped.items() if number}:
         reasons = ", ".join(f"{number:,} {why}" for why, number in dropped.items())
         lines.append(f"{sum(dropped.values()):,} documents without readable text: {reasons}")
-    share, count = corpus.validation_share, read.total()
-    if not args.made and not files.validation and 0 < count * share < FEW:
-        of = f"corpus.validation_share = {share:g} of {plural(count, 'document')}"
-        lines.append(f"too few documents to set any aside: {of}; {set_aside(corpus)}")
+    if not args.made and not files.validation and (note := too_few(corpus, read.total())):
+        lines.append(note)
     of = "The corpus that the workflow made" if args.made else "The text before anything is cleaned or dropped"
     html = FOLDER / f"{code}.html"
     title = asked.name if asked.name == code else f"{asked.name} ({code})"

@@ -20,6 +20,7 @@ from typing import Any
 
 from babelmill.commands.estimates import plan
 from babelmill.config import loading
+from babelmill.config.inputs import few_documents
 from babelmill.core.files import UserError
 from babelmill.core.words import aligned, plural, said_once, short, tenths
 from babelmill.graph import Graph
@@ -106,5 +107,7 @@ def run(args: argparse.Namespace) -> None:
         if (load := os.getloadavg()[0]) > (cores := len(os.sched_getaffinity(0))):
             machine += f"\nThis machine is busy (load {load:.1f} on {plural(cores, 'core')}): it will take longer."
     said = [(row["model"], note) for row, of_row in found for note in of_row]
+    languages = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
+    said += [(code, note) for code in languages if (note := few_documents(configuration.corpus(code)))]
     notes = said_once(said)
     print(*table(rows), machine, HOW_FAR_OFF, *notes, sep="\n")

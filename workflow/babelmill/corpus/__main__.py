@@ -267,8 +267,6 @@ def check(name: str, corpus: schema.Corpus, tally: Tally, train: Split, validati
             f"{name} has {plural(train.documents, 'document')}, and by chance none is in the validation split"
             f" (corpus.validation_share = {corpus.validation_share}{sides}); {set_aside(corpus)}"
         )
-    if not validation.documents:
-        log.warning("no text of %s is set aside for validation: %s", name, set_aside(corpus))
 
 
 def listing(paths: list[Path], settings: CorpusStage) -> list[dict[str, Any]]:
