@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
 
-from babelmill.config.model_size import size_of
+from babelmill.config.models import size_of
 from babelmill.config.resolve import Configuration
 from babelmill.runtime.cost import flops
 from babelmill.training.plan import rows as dealing

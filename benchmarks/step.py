@@ -55,7 +55,7 @@ def engine(
     architecture: str = "gpt_bert",
 ):
     """Return a function that does one of our training steps and reports it, and a description."""
-    from babelmill.config.model_size import size_of
+    from babelmill.config.models import size_of
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
     from babelmill.runtime.watching import peak_flops, peak_memory

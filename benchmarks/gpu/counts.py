@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 from counting import Part, compiled, compiled_function  # noqa: E402
 
-from babelmill.config.model_size import gpt_bert  # noqa: E402
+from babelmill.config.models import gpt_bert  # noqa: E402
 from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.model.attention import visible  # noqa: E402
 from babelmill.model.gpt_bert import Classifier, GPTBert, GPTBertShape, training_mask  # noqa: E402

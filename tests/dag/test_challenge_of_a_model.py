@@ -5,9 +5,9 @@ import json
 import pytest
 
 from babelmill.config.datasets import DATA
+from babelmill.config.entries import columns_of
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import submission_of
-from babelmill.core.templates import columns_of
 from babelmill.stages import LABEL
 from conftest import Workspace, write_texts
 

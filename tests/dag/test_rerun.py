@@ -138,26 +138,6 @@ def test_a_renamed_model_trains_nothing(workspace):
     assert workspace.would_run(targets=["converted/renamed"]) == {("convert", "renamed")}
 
 
-def test_twelve_cells_share_corpus_tokenizer_and_shards_and_equal_cells_a_training(workspace):
-    experiment = {
-        "base": "eng",
-        "vary": {"train.learning_rate": [0.01, 0.02, 0.03], "train.max_steps": [8, 9]},
-        "seeds": 2,
-    }
-    workspace.configure(SMALL | {"experiments": {"rates": experiment}})
-    for path in ("corpus", "tokenizer", "shards", "train"):
-        shutil.rmtree(workspace.path / "results" / path)
-    output = workspace.snakemake("rates", "--dry-run").stdout
-    counts = dict(line.split()[:2] for line in output.partition("Job stats:")[2].splitlines() if len(line.split()) == 2)
-    assert {stage: int(counts[stage]) for stage in ("corpus", "tokenizer", "shards", "train", "convert")} == {
-        "corpus": 1,
-        "tokenizer": 1,
-        "shards": 1,
-        "train": 12,
-        "convert": 12,
-    }
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -278,15 +258,6 @@ def test_a_converted_model_that_lost_a_file_is_an_error(workspace):
     (workspace.path / "converted/eng/config.json").write_text("{}")
     done = workspace.snakemake("converted/eng", check=False)
     assert "error: converted/eng/config.json is not whole; delete the folder converted/eng" in done.stdout + done.stderr
-
-
-def test_why_names_the_value_and_what_follows(workspace):
-    workspace.configure(changed("train", learning_rate=0.5))
-    lines = workspace.why("eng")
-    assert lines["train"] == "train.learning_rate 0.01 -> 0.5"
-    assert lines["export"] == "runs because train does"
-    assert lines["tokenizer"].startswith("up to date: results/tokenizer/eng-")
-    assert all(text.startswith("up to date") for text in workspace.why("deu").values())
 
 
 def test_why_agrees_with_the_dry_run_on_a_fresh_folder(workspace):

@@ -18,9 +18,7 @@ from typing import Any
 import torch
 
 from babelmill.config.inputs import model_files
-from babelmill.config.model_source import check_shape
-from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.transformers_keys import check_layers
+from babelmill.config.models import OBJECTIVES, check_layers, check_shape
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_object, write_json
 from babelmill.core.stage_entry import Job

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from babelmill.config.model_source import SHAPE
+from babelmill.config.models import SHAPE
 from babelmill.config.snapshots import FOLDER, names
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, copy_file, link_or_copy, read_json, sha256, write_json, write_text

@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 from huggingface_hub.utils import disable_progress_bars
 
-from babelmill.config import canonical, schema
+from babelmill.config import schema
 from babelmill.config.inputs import UNCOUNTED
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
@@ -102,7 +102,7 @@ class Text:
 
     def __init__(self, asked: dict[str, Any], byte_premium: float):
         """Set up a count. `asked` is the result of `inputs.counted`."""
-        values = canonical.from_file({"corpus": asked | UNCOUNTED}, {"corpus": schema.Corpus})["corpus"]
+        values = schema.Corpus.filled(asked | UNCOUNTED)
         self.corpus = schema.Corpus.model_validate(values)
         assert self.corpus.budget is not None, "only downloads with a budget count"
         self.budget = Budget.parse(self.corpus.budget, byte_premium)

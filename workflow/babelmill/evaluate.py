@@ -9,7 +9,7 @@ loaded as they load it (`AutoModelForCausalLM`, `AutoModelForMaskedLM`, every va
 Bits per byte is a text's negative log-likelihood over ln 2 and its number of UTF-8 bytes. It does not depend on the
 tokenizer, so models with different vocabularies can be compared. All scores use the same targets: every token of the
 text, exactly once. Special tokens are not text and add neither nats nor bytes (so the end of a document is not scored).
-The objective decides which scores are computed (`config/objectives.py`; of a model from elsewhere, its class does), and
+The objective decides which scores are computed (`config/models.py`; of a model from elsewhere, its class does), and
 `evaluation.json` describes each one.
 
 * `causal`: each token is predicted from those before it.

@@ -15,12 +15,14 @@ from typing import Any, ClassVar, Literal, Self
 import pydantic
 
 from babelmill.config import datasets, identifiers, inputs, schema, submissions
-from babelmill.config.canonical import at_neutral, from_file, given, to_file
-from babelmill.config.mistakes import worded
-from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.resolve import Configuration, ResolvedModel
+from babelmill.config.layers import worded
+from babelmill.config.models import OBJECTIVES
+from babelmill.config.resolve import Configuration, ResolvedModel, check_known
+from babelmill.config.schema import given
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, not_found, read_json
+from babelmill.core.formats import DELIMITERS
+from babelmill.core.local_sources import hashes
 
 RESULTS = Path("results")
 SETTINGS = RESULTS / "settings"
@@ -31,9 +33,14 @@ DIGITS = 10  # hexadecimal digits of a key
 KEY = re.compile(f"-([0-9a-f]{{{DIGITS}}})$")  # at the end of the name of a result
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
-OF_SUITES = ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")  # of `score` alone
-OF_TASKS = ("tasks", "task_seeds", "keep_tuned")  # of `tune` alone
-SMALLEST_ROWS = {"sequence_length": schema.MASKS}
+OF_SUITES = ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")  # keys of `evaluation`
+OF_TASKS = ("tasks", "task_seeds", "keep_tuned")
+SMALLEST_EVALUATION = {"sequence_length": schema.MASKS, **schema.Evaluation.neutral("diffusion_samples", "documents")}
+# The keys of `evaluation` that other stages than `evaluate` read, and those of `predict` that stand beside a table.
+OF_OTHER_STAGES = schema.Evaluation.neutral(*OF_SUITES, *OF_TASKS, "backend")
+OF_TABLES = schema.Predict.neutral(
+    *("inputs", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
+)
 ONE_LANGUAGE = schema.Mixture(weights=1.0)  # there is nothing to weigh
 NO_LABELS = schema.Labels()
 HERE = "a model of this workflow"
@@ -57,17 +64,14 @@ class Settings(pydantic.BaseModel):
 
     def written(self) -> dict[str, Any]:
         """Return the content of the file: the fields that were given, sections in canonical form."""
-        given = {key: getattr(self, key) for key in self.model_fields_set}
-        return given | to_file({key: given[key] for key in self.sections() if key in given})
+        fields = {key: getattr(self, key) for key in self.model_fields_set}
+        return fields | {key: fields[key].written() for key in self.sections().keys() & fields.keys()}
 
     @classmethod
     def from_content(cls, content: dict[str, Any], where: str | Path) -> Self:
         """Return what a settings file or a manifest holds as an object; `where` begins the error of a wrong value."""
         values = {key: value for key, value in content.items() if key not in ("stage", "version")}
-        sections = cls.sections()
-        values |= from_file(content, sections)
-        if "mixture" in sections and "mixture" not in content:
-            values["mixture"] = ONE_LANGUAGE.model_dump() | values["mixture"]
+        values |= {name: kind.filled(content[name]) for name, kind in cls.sections().items() if name in content}
         try:
             return cls.model_validate(values | {"raw": content})
         except pydantic.ValidationError as error:
@@ -121,8 +125,9 @@ class Stage(Settings):
         raise NotImplementedError
 
     def label(self) -> str:
-        """Return how the name of a result begins, for people: with its languages."""
-        return "+".join(self.languages)
+        """Return how the name of a result begins, for people: with its suite or task, and its languages."""
+        subject = [getattr(self, key) for key in ("suite", "task") if hasattr(self, key)]
+        return "_".join([*subject, "+".join(self.languages)])
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -252,10 +257,6 @@ class SuiteStage(Stage):
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         return datasets.items_of_suite(configuration, name, part)
 
-    def label(self) -> str:
-        """Return the suite and the languages."""
-        return f"{self.suite}_{super().label()}"
-
 
 class TaskStage(Stage):
     """Read the rows of a task in a language."""
@@ -277,10 +278,6 @@ class TaskStage(Stage):
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         return datasets.rows_of_task(configuration, name, part)
-
-    def label(self) -> str:
-        """Return the task and the languages."""
-        return f"{self.task}_{super().label()}"
 
 
 class BaseModelStage(Stage):
@@ -447,7 +444,7 @@ class TrainStage(Stage):
         if source:
             average = continued and continued.export.default_variant == "ema"
             begin_with = "ema.safetensors" if average else "model.safetensors"
-        model = at_neutral(resolved.model, "revision").model_copy(update={"source": called(resolved)})
+        model = resolved.model.model_copy(update={"source": called(resolved), **schema.Model.neutral("revision")})
         fields = {"model": model, "train": resolved.train} | mixture_of(resolved)
         fields |= {"labels": resolved.labels} if resolved.learns_labels else {}
         return fields | given(
@@ -509,10 +506,9 @@ class EvaluateStage(Stage):
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
-        evaluation = at_neutral(resolved.evaluation, *OF_SUITES, *OF_TASKS, "backend")  # of other stages
+        evaluation = resolved.evaluation.model_copy(update=OF_OTHER_STAGES)
         if resolved.learns_labels:  # the whole validation text is predicted, unchanged
-            evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
-            evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
+            evaluation = evaluation.model_copy(update=SMALLEST_EVALUATION)
         scores = list(OBJECTIVES[resolved.train.objective].scores) if resolved.trained else []
         fields = {"evaluation": evaluation, "scores": scores}
         fields |= given(lossy=not resolved.trained or resolved.has_tokenizer_of_source)
@@ -577,10 +573,6 @@ class ScoreStage(Stage):
         fields = {"suite": part, "covered": covered, "headline": suite.headline, "methods": list(methods)}
         return fields | datasets.how_scored(suite) | how
 
-    def label(self) -> str:
-        """Return the suite and the languages."""
-        return f"{self.suite}_{super().label()}"
-
 
 class TuneStage(Stage):
     """Fine-tune the exported model for a task, with one seed."""
@@ -620,10 +612,6 @@ class TuneStage(Stage):
         fields = {"covered": resolved.tuned[task], "seed": int(seed)}
         return datasets.how_tuned(configuration, task) | fields | given(keep=resolved.evaluation.keep_tuned)
 
-    def label(self) -> str:
-        """Return the task and the languages."""
-        return f"{self.task}_{super().label()}"
-
 
 class ConvertStage(NamedStage):
     """Add the model card to the exported folder."""
@@ -653,8 +641,7 @@ class ConvertStage(NamedStage):
         return {
             "export": [("export", name, "")],
             "evaluation": [("evaluate", name, "")],
-            "scores": [("score", name, suite) for suite in ScoreStage.parts(configuration, name)],
-            "tuned": [("tune", name, tuned) for tuned in TuneStage.parts(configuration, name)],
+            **scores_of(configuration, name),
             "train": [("train", name, "")],
             "tokenizer": [("tokenizer", name, "")],
             "corpora": all_of("corpus", configuration.languages_of(name)),
@@ -689,11 +676,7 @@ class BaselineStage(NamedStage):
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        return {
-            "evaluation": [("evaluate", name, "")],
-            "scores": [("score", name, suite) for suite in ScoreStage.parts(configuration, name)],
-            "tuned": [("tune", name, tuned) for tuned in TuneStage.parts(configuration, name)],
-        }
+        return {"evaluation": [("evaluate", name, "")], **scores_of(configuration, name)}
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
@@ -720,23 +703,21 @@ class PredictStage(NamedStage):
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
         """Refuse a model without labels, and a table that is not there or lacks a column: else after the training."""
-        if not configuration.model(model).learns_labels:
-            raise UserError(f"model {model} learns no labels (train.objective): there are no codes to predict")
         resolved = configuration.model(model)
-        table = inputs.prediction_table(resolved, corpora_of(configuration, resolved), part)
+        if not resolved.learns_labels:
+            raise UserError(f"model {model} learns no labels (train.objective): there are no codes to predict")
+        table = cls.asked(configuration, model, part)["table"]
         path, where = table["file"], f"predict.inputs.{part} of model {model}"
         if not Path(path).is_file():
             raise UserError(f"{where}: {path}: {not_found(path)}")
-        if path.endswith((".csv", ".tsv")):  # other files are looked at by the stage alone
+        if (suffix := Path(path).suffix) in DELIMITERS:  # other files are looked at by the stage alone
+            mark = table.get("delimiter", ",") if suffix == ".csv" else DELIMITERS[suffix]
             with open(path, encoding=table["encoding"], errors="replace", newline="") as file:
-                heading = next(
-                    csv.reader(file, delimiter="\t" if path.endswith(".tsv") else table.get("delimiter") or ","), []
-                )
+                heading = next(csv.reader(file, delimiter=mark), [])
             for key in ("text_column", "context_column"):
                 if (column := table.get(key)) and column not in [name.lstrip("\ufeff") for name in heading]:
-                    raise UserError(
-                        f"{where}: {key} = {column!r}: a column of {path} is expected: {escape.some(heading)}"
-                    )
+                    expected = f"a column of {path} is expected: {escape.some(heading)}"
+                    raise UserError(f"{where}: {key} = {column!r}: {expected}")
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
@@ -744,11 +725,26 @@ class PredictStage(NamedStage):
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        """Say which table is predicted. How it is read stands beside its file, so other tables do not matter."""
-        of_tables = ("inputs", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
+        """Say which table is predicted, and how it is read: what `predict` leaves open is as in the model's corpora.
+
+        It stands beside the table's file, so other tables do not matter.
+        """
         resolved = configuration.model(name)
-        fields = {"predict": at_neutral(resolved.predict, *of_tables), "input": part}
-        return fields | {"table": inputs.prediction_table(resolved, corpora_of(configuration, resolved), part)}
+        section = resolved.predict
+        check_known(part, section.inputs, f"model {name}: predict.inputs has no table {part!r}")
+        corpora = [configuration.corpus(code).corpus for code in resolved.languages]
+        table = {key: getattr(section, key) for key in OF_TABLES if key != "inputs"}
+        unset = ["text_column"] if section.text_column is None else []
+        unset += ["context_column", "context"] if section.context_column is None and section.context is None else []
+        for key in unset:
+            values = list(dict.fromkeys(getattr(corpus, key) for corpus in corpora))
+            if len(values) > 1:
+                raise UserError(f"predict.{key} of model {name}: a value is expected: its corpora differ: {values}")
+            (table[key],) = values
+        file = section.inputs[part]
+        digest = hashes([file])[file] if Path(file).is_file() else None
+        table = {"file": file, "sha256": digest} | {key: value for key, value in table.items() if value}
+        return {"predict": section.model_copy(update=OF_TABLES), "input": part, "table": table}
 
 
 class SubmissionStage(NamedStage):
@@ -781,8 +777,7 @@ class SubmissionStage(NamedStage):
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
         return {
             "converted": [("convert", name, "")],
-            "scores": [("score", name, suite) for suite in ScoreStage.parts(configuration, name)],
-            "tuned": [("tune", name, tuned) for tuned in TuneStage.parts(configuration, name)],
+            **scores_of(configuration, name),
             "train": [("train", name, "")],
         }
 
@@ -829,14 +824,17 @@ def source_of(resolved: ResolvedModel, stage: str) -> list[tuple[str, str, str]]
     return [("base_model", resolved.name, "")] if resolved.source else []
 
 
-def corpora_of(configuration: Configuration, resolved: ResolvedModel) -> dict[str, schema.Corpus]:
-    """Return the section `corpus` of each language of a model."""
-    return {code: configuration.corpus(code).corpus for code in resolved.languages}
-
-
 def exported(configuration: Configuration, model: str) -> list[tuple[str, str, str]]:
     """Return the job that makes the folder which is measured: `base_model` for a model of another project."""
     return [("export" if configuration.is_trained(model) else "base_model", model, "")]
+
+
+def scores_of(configuration: Configuration, model: str) -> Reads:
+    """Return the jobs that score a model on its suites, and that fine-tune it for its tasks."""
+    return {
+        "scores": [("score", model, suite) for suite in ScoreStage.parts(configuration, model)],
+        "tuned": [("tune", model, tuned) for tuned in TuneStage.parts(configuration, model)],
+    }
 
 
 def deliverable(configuration: Configuration, model: str) -> type[Stage]:

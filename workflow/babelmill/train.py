@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from babelmill.config import schema
-from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.models import OBJECTIVES
 from babelmill.core import bars, escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, read_json, sha256, write_json
 from babelmill.core.stage_entry import Job

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch.nn import functional as F
 
 from babelmill import tokenizer
-from babelmill.config.model_source import with_our_names
+from babelmill.config.models import with_our_names
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import yaml
 
-from babelmill.config import canonical, schema
+from babelmill.config import schema
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256, write_json
 from babelmill.stages import TrainStage, key_of
@@ -154,7 +154,7 @@ class Data:
         made_from = {"tokenizer": ["tokenizer"], "shards": [f"shards/{language}" for language in self.languages]}
         made_from |= {"source": ["base"]} if self.base else {}
         about = {"languages": self.languages} | ({"begin_with": "model.safetensors"} if self.base else {})
-        about |= canonical.to_file(sections) | {"mixture": {"weights": mixture}}
+        about |= {name: each.written() for name, each in sections.items()} | {"mixture": {"weights": mixture}}
         write_job(self.folder, "train", "now", made_from, **about)
 
     def run_settings(self, **run) -> None:
@@ -373,8 +373,9 @@ def export(data: LabelledData) -> Path:
         "shards": [f"shards/{language}" for language in data.languages],
         "source": ["base"] if data.base else [],
     }
-    sections = canonical.to_file({"export": section("export")})
-    settings = write_job(data.folder, "export", "test", made_from, languages=data.languages, **sections)
+    settings = write_job(
+        data.folder, "export", "test", made_from, languages=data.languages, export=section("export").written()
+    )
     run_module("babelmill.export", settings, cwd=data.folder, check=True)
     show_as(data.folder / "export", data.folder / "results/export/test")
     return data.folder / "export"

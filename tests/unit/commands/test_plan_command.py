@@ -13,7 +13,7 @@ import pytest
 from babelmill import cli
 from babelmill.commands import plan as command
 from babelmill.commands.plan import text_of
-from babelmill.config.model_size import gpt_bert
+from babelmill.config.models import gpt_bert
 from babelmill.config.resolve import Configuration
 from babelmill.graph import Graph
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape

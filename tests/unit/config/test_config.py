@@ -56,7 +56,7 @@ def test_language_table_has_the_tiers_of_babybabellm():
 
 def test_later_layers_beat_earlier_ones():
     made = configuration(
-        {"preset": "tiny"},
+        {"preset": "tiny", "corpus": {"hub": None, "builtin": "python-docs"}},
         {"train": {"learning_rate": 0.5}},
         {"train": {"learning_rate": 0.25}, "models": {"deu": {"train": {"learning_rate": 0.125}}}},
     )
@@ -66,19 +66,7 @@ def test_later_layers_beat_earlier_ones():
     assert made.model("deu").origins["train.learning_rate"] == "layer2.yaml, models.deu"
     assert made.model("eng").origins["train.learning_rate"] == "layer2.yaml"
     assert made.model("eng").origins["train.global_batch_tokens"] == "config/presets/tiny.yaml"
-
-
-def test_the_layer_of_a_null_is_named():
-    assert (
-        configuration({"corpus": {"hub": None, "builtin": "python-docs"}}).corpus("eng").origins["corpus.hub"]
-        == "layer0.yaml"
-    )
-
-
-@pytest.mark.parametrize("value", [0.001, "0.001", "1e-3", 1e-3])
-def test_spellings_of_a_number_are_one_setting(value):
-    made = configuration({"train": {"learning_rate": value}})
-    assert settings_of(made, "eng", "train")["train"]["learning_rate"] == 0.001
+    assert made.corpus("eng").origins["corpus.hub"] == "layer0.yaml", "a null is a value"
 
 
 def test_text_of_the_command_line_is_coerced():
@@ -90,6 +78,7 @@ def test_text_of_the_command_line_is_coerced():
     assert train(**text, max_steps="100") == train(**typed, max_steps=100)
     assert train(**text, epochs="3") == train(**typed, epochs=3.0)
     assert train(max_steps="null")["max_steps"] is None
+    assert {train(learning_rate=rate)["learning_rate"] for rate in (0.001, "0.001", "1e-3")} == {0.001}
 
 
 def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(folder):

@@ -5,7 +5,6 @@ import re
 import pytest
 import yaml
 
-from babelmill.config import canonical
 from babelmill.config.resolve import NAME, Configuration
 from babelmill.core.files import UserError
 from babelmill.graph import Graph
@@ -85,10 +84,6 @@ def test_the_base_itself_can_be_the_reference():
         assert {cell.label for cell in made.cells["a"] if cell.reference} == {label}
 
 
-def test_an_experiment_may_be_seeds_alone():
-    assert configuration({"a": {"base": "eng", "seeds": 2}}).batches["a"] == ["a_base_s1", "a_base_s2"]
-
-
 def test_cells_can_be_bases_and_sources_of_others():
     models = {
         "t": {"like": "a_adamw_s2", "train": {"epochs": 3}},
@@ -137,6 +132,14 @@ def test_a_mistake_is_one_line(mistake):
     assert words in refused(MASKING | ({"compare_with": None} if "vary" in changed else {}) | changed)
 
 
+def test_cells_share_all_but_the_training_and_equal_cells_that_too():
+    grid = {"base": "eng", "vary": {"train.learning_rate": [0.01, 0.02], "train.max_steps": [8, 9]}, "seeds": 2}
+    graph = Graph(made := configuration({"a": grid, "b": grid | {"seeds": 1}}))
+    cells = [cell.name for name in "ab" for cell in made.cells[name]]
+    paths = {stage: {graph.result(stage, cell).path for cell in cells} for stage in ("tokenizer", "train", "convert")}
+    assert {stage: len(found) for stage, found in paths.items()} == {"tokenizer": 1, "train": 8, "convert": 12}
+
+
 def test_names_that_are_taken_are_refused():
     said, cell = "experiments.masking: {} is a model or batch of another entry", "masking_ratio1o4_lamb_s1"
     for taken in ("masking", cell):
@@ -156,7 +159,7 @@ def test_like_inherits_key_by_key():
     assert (c.languages, c.preset, c.train.epochs) == (("eng", "deu"), "tiny", 4)
     assert b.origins["train.epochs"] == "two.yaml, models.b" and b.origins["train.warmup"] == "one.yaml, models.a"
     only_name = configuration(models={"d": {"like": "eng"}})
-    assert canonical.to_file(only_name.model("d").sections) == canonical.to_file(only_name.model("eng").sections)
+    assert only_name.model("d").sections == only_name.model("eng").sections
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from babelmill.commands.plan import plan, size_of_model
 from babelmill.config import inputs
-from babelmill.config.model_source import SHAPE
+from babelmill.config.models import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OF_NORBERT4
 from babelmill.core.files import UserError, write_json
@@ -72,11 +72,6 @@ def test_what_is_said_of_models_in_general_is_no_contradiction():
     made = configuration(MORE | {"eng": {"model": {"hidden_size": 96}}}, model={"hidden_size": 192})
     assert made.model("more").model.hidden_size == 96
     assert refused({"more": {"model": {"source": "eng", "hidden_size": 192}}, "eng": {"model": {"hidden_size": 96}}})
-
-
-def test_dropout_is_a_setting_of_ones_own():
-    models = {"more": {"model": {"source": "eng", "hidden_dropout_prob": 0.3}}}
-    assert settings_of(configuration(models), "more", "train")["model"]["hidden_dropout_prob"] == 0.3
 
 
 def test_a_folder_counts_by_its_content():

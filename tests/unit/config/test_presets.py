@@ -8,8 +8,10 @@ import pytest
 from test_config import configuration
 
 from babelmill import cli
+from babelmill.commands.plan import size_of_model
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
+from babelmill.graph import Graph
 
 PRESETS = sorted(path.stem for path in (ROOT / "config/presets").glob("*.yaml"))
 
@@ -96,3 +98,34 @@ def test_a_model_of_another_type_has_none_of_a_presets_keys():
     assert made.model.config == llama
     made = configuration({"preset": "gpt2_30m", "models": {"eng": {"model": {"config": {"n_embd": 64}}}}}).model("eng")
     assert made.model.config == {"model_type": "gpt2", "n_embd": 64, "n_layer": 8, "n_head": 8}
+
+
+# The exact number of parameters, and what the authors say it is, in millions. For GPT-BERT it is the number that a
+# reproduction counts on the published configuration; the model's card says 31.
+SIZES = {
+    "babybabellm_gpt2_17m": (17_067_008, "17.1"),
+    "babybabellm_gpt2_111m": (110_615_040, "111"),
+    "babylm2026_gpt2": (98_425_344, "98.4"),
+    "gptbert_2025_masked": (33_046_084, "33"),
+    "gptbert_2025_mixed": (33_046_084, "33"),
+    "gptbert_2025_causal": (33_046_084, "33"),
+}
+
+
+@pytest.mark.parametrize("preset", SIZES)
+def test_the_number_of_parameters_is_the_published_one(preset):
+    count = size_of_model(Graph(configuration({"preset": preset})), "eng").parameters
+    exact, published = SIZES[preset]
+    decimals = len(published.partition(".")[2])
+    assert (count, f"{count / 1e6:.{decimals}f}") == (exact, published)
+
+
+def test_the_gpt_berts_differ_in_the_share_of_masked_rows_alone():
+    models = {
+        kind: configuration({"preset": f"gptbert_2025_{kind}"}).model("eng") for kind in ("masked", "mixed", "causal")
+    }
+    assert {kind: made.train.hybrid_ratio for kind, made in models.items()} == {
+        **{"masked": "15/16", "mixed": "1/2", "causal": "1/16"}
+    }
+    same = [made.train.model_copy(update={"hybrid_ratio": ""}) for made in models.values()]
+    assert same[0] == same[1] == same[2] and len({made.model.model_dump_json() for made in models.values()}) == 1

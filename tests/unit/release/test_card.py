@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.models import OBJECTIVES
 from babelmill.evaluation.metrics import described
 from babelmill.labels.card import LabelsCard
 from babelmill.release.card.card import EarlierCard, ModelCard, SuiteScores, shown_settings, snapshot_card

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from babelmill.config.entries import columns_of, fill
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError
-from babelmill.core.templates import columns_of, fill
 from babelmill.graph import Graph
 from babelmill.suites.items import figures, texts_of
 from conftest import ROOT, SMALL

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from babelmill.config import schema
-from babelmill.config.objectives import OBJECTIVES as ABOUT
+from babelmill.config.models import OBJECTIVES as ABOUT
 from babelmill.config.resolve import ROOT
 from babelmill.evaluation.metrics import METRICS
 from babelmill.model.gpt_bert import training_mask

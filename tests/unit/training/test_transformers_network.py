@@ -10,8 +10,8 @@ import pytest
 import torch
 import transformers
 
+from babelmill.config.models import keys
 from babelmill.config.schema import Export
-from babelmill.config.transformers_keys import keys
 from babelmill.core.files import write_json
 from babelmill.release.card.card import ALSO_IN_4
 from babelmill.release.folder.hub_folder import ExportInputs, TransformersFolder

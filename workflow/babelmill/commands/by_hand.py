@@ -16,9 +16,8 @@ from typing import Any
 
 from babelmill import __version__
 from babelmill.config import loading
-from babelmill.config.model_source import lacks_config
+from babelmill.config.models import check_layers, lacks_config
 from babelmill.config.snapshots import FOLDER
-from babelmill.config.transformers_keys import check_layers
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_object, sha256
 from babelmill.core.stage_entry import Job

@@ -29,8 +29,7 @@ from babelmill.commands.progress import metrics
 from babelmill.config import loading, schema
 from babelmill.config.inputs import bytes_per_word, few_documents
 from babelmill.config.languages import TIER_BYTES, WORD, budget_bytes
-from babelmill.config.model_size import BYTES_PER_PARAMETER, Size, size_of
-from babelmill.config.model_source import SHAPE, lacks_config, with_our_names
+from babelmill.config.models import BYTES_PER_PARAMETER, SHAPE, Size, lacks_config, size_of, with_our_names
 from babelmill.config.resolve import ResolvedModel
 from babelmill.config.snapshots import missing_points, name_of
 from babelmill.core import manifest

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from babelmill.commands.by_hand import converted_folder
-from babelmill.config.mistakes import worded
+from babelmill.config.layers import worded
 from babelmill.config.schema import Predict
 from babelmill.core.files import UserError
 from babelmill.core.stage_entry import utf8

@@ -4,6 +4,8 @@ Their keys are those of files in `config/suites/`, `config/tasks/`, `config/prot
 sections in them are checked for each model (`schema.py`).
 """
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -28,7 +30,27 @@ from babelmill.config.schema import (
 )
 from babelmill.config.values import language_tag
 from babelmill.core.formats import split_name
-from babelmill.core.templates import columns_of
+
+# Templates of suites and tasks, such as "{context} {answer}": a name in braces stands for the cell of this column in a
+# row, `{file}` for the name of the file, and two braces for one.
+OF_FILE = "file"
+PARTS = re.compile(r"{{|}}|{([^{}]+)}|[{}]")
+
+
+def columns_of(template: str) -> list[str]:
+    """Return the columns that a template names. Raise a ValueError if a brace has no partner."""
+    found = []
+    for part in PARTS.finditer(template):
+        if part[1] is not None:
+            found.append(part[1])
+        elif part[0] in "{}":
+            raise ValueError(f"the template {template!r} has a single {part[0]!r}; write it twice if you mean a brace")
+    return [column for column in dict.fromkeys(found) if column != OF_FILE]
+
+
+def fill(template: str, cells: Mapping[str, str]) -> str:
+    """Return a template with the cells in place of the names of their columns."""
+    return PARTS.sub(lambda part: cells[part[1]] if part[1] is not None else part[0][0], template)
 
 
 class Baseline(Section):

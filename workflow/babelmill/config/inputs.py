@@ -10,15 +10,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from babelmill.config import canonical
 from babelmill.config.datasets import require_evaluation_data
 from babelmill.config.languages import WORD
-from babelmill.config.model_source import lacks_config
-from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.resolve import Configuration, ResolvedCorpus, ResolvedModel, check_known
-from babelmill.config.schema import OURS, Corpus
+from babelmill.config.models import OBJECTIVES, lacks_config
+from babelmill.config.resolve import Configuration, ResolvedCorpus, ResolvedModel
+from babelmill.config.schema import OURS, Corpus, Labels
 from babelmill.config.values import words_of_document
-from babelmill.core import escape, local_sources
 from babelmill.core.files import UserError, not_found, sha256
 from babelmill.core.formats import split_name
 from babelmill.core.local_sources import of_files, snapshot
@@ -31,11 +28,11 @@ MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
 UNCOUNTED_STEPS = ("decontaminate", "language_filter", "near_duplicates")
 # Keys of `corpus` that are not used to count how much text a file holds, with the values that stand for them.
 UNCOUNTED: dict[str, Any] = {
-    **{key: Corpus.model_fields[key].default for key in UNCOUNTED_STEPS},
+    **Corpus.neutral(*UNCOUNTED_STEPS),
     **{"files": [], "builtin": None, "hub": None, "revision": "", "validation_files": [], "validation_share": 0.0},
 }
+OF_TRAINING = Labels.neutral("blocks_weight", "decoder_layers", "class_weights")  # not of reading codes
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
-CONTEXT = ("context_column", "context")  # keys of which one may be set
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FEW = 3  # documents for validation; if fewer are expected, there may be none
 BYTES_OF_WORD = 6  # with the space after it, about
@@ -60,8 +57,7 @@ def hub_datasets(resolved: ResolvedCorpus) -> list[dict[str, Any]]:
 
 def counted(corpus: Corpus) -> dict[str, Any]:
     """Return the keys of the section `corpus` that decide how much text a file yields, as settings files hold them."""
-    section = canonical.to_file({"corpus": corpus})["corpus"]
-    return {key: value for key, value in section.items() if key not in UNCOUNTED}
+    return {key: value for key, value in corpus.written().items() if key not in UNCOUNTED}
 
 
 def characters(resolved: ResolvedModel) -> int | None:
@@ -233,27 +229,6 @@ def bytes_per_word(resolved: ResolvedModel) -> dict[str, float]:
     return {row.code: row.bytes_per_word for row in rows if row.bytes_per_word is not None}
 
 
-def prediction_table(resolved: ResolvedModel, corpora: dict[str, Corpus], name: str) -> dict[str, Any]:
-    """Return the file of a table, the sha256 of its content (None if there is no file), and how it is read.
-
-    What `predict` leaves open is as in the model's `corpora`. A UserError says that there is no such table.
-    """
-    section = resolved.predict
-    check_known(name, section.inputs, f"model {resolved.name}: predict.inputs has no table {name!r}")
-    table = {key: getattr(section, key) for key in ("text_column", *CONTEXT, "delimiter", "encoding", "quoting")}
-    unset = ["text_column"] * (section.text_column is None)
-    unset += CONTEXT if section.context_column is None and section.context is None else ()
-    for key in unset:
-        values = {code: getattr(corpus, key) for code, corpus in corpora.items()}
-        if len(set(values.values())) > 1:
-            found = escape.some(f"{code}: {value!r}" for code, value in values.items())
-            raise UserError(f"predict.{key} of model {resolved.name}: a value is expected: its corpora differ: {found}")
-        table[key] = next(iter(values.values()))
-    file = section.inputs[name]
-    digest = local_sources.hashes([file])[file] if Path(file).is_file() else None
-    return {"file": file, "sha256": digest} | {key: value for key, value in table.items() if value}
-
-
 def how_codes_are_read(resolved: ResolvedModel) -> dict[str, Any]:
     """Return the settings for reading codes, without those for learning them; nothing for a model without labels."""
     if not resolved.learns_labels:
@@ -261,5 +236,5 @@ def how_codes_are_read(resolved: ResolvedModel) -> dict[str, Any]:
     path = resolved.labels.codes
     if path and not Path(path).is_file():
         raise UserError(f"labels.codes = {path}: {not_found(path)}")
-    labels = canonical.at_neutral(resolved.labels, "blocks_weight", "decoder_layers", "class_weights")
+    labels = resolved.labels.model_copy(update=OF_TRAINING)
     return {"labels": labels, "labelled": True} | ({"code_list": sha256(path)} if path else {})

@@ -1,13 +1,18 @@
-"""Work with nested mappings, the layers of a configuration, and find the files of `config/`.
+"""Merge and validate nested mappings, the layers of a configuration, and find the files of `config/`.
+
+A mistake is a line `file: key = value: what is allowed`, with the file that sets the value.
 
 A file may come with Babelmill or be the user's own, in `config/` of the working folder. In a clone, both are in the
 same folder. In a folder that `babelmill init` made, Babelmill's are beside the installed package.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import pydantic
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
@@ -19,6 +24,9 @@ SUITES = "config/suites/"
 TASKS = "config/tasks/"
 PROTOCOLS = "config/protocols/"
 SUBMISSIONS = "config/submissions/"
+UNKNOWN, TOGETHER = "unknown_key", "together"  # types of errors of `schema.Section`
+LONGEST = 200  # characters of a value in a message
+S = TypeVar("S", bound=pydantic.BaseModel)
 
 
 class Layer(NamedTuple):
@@ -76,3 +84,62 @@ def config_file(path: str, root: Path = ROOT) -> Path:
     if ours.is_file() and own.is_file() and ours.read_bytes() != own.read_bytes():
         raise UserError(f"{path}: another file than Babelmill's of this name ({ours}): choose another name")
     return ours if ours.is_file() else own
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, without the keys in an address (`s3://key:secret@bucket`, `https://x?key=1`)."""
+    without_password = re.sub(r":.*@", ":***@", repr(value), flags=re.DOTALL)
+    return escape.line(re.sub(r"(://[^\s?]*\?).*", r"\1***", without_password, flags=re.DOTALL), LONGEST)
+
+
+def validated(section: type[S], values: Any, layers: list[Layer], *path: str) -> S:
+    """Return values as their type; raise a UserError that names the last of the layers that sets what is wrong.
+
+    `path`: the keys around the values.
+    """
+    try:
+        return section.model_validate(values)
+    except pydantic.ValidationError as error:
+        keys, message = worded(error, values, *path)
+        raise UserError(f"{where_set(layers, keys)}: {message}") from None
+
+
+def where_set(layers: list[Layer], keys: list[tuple[Any, ...]]) -> str:
+    """Return the label of the last layer that sets one of some keys, or else a key around them; else the defaults'."""
+    lengths = range(max(map(len, keys)), 0, -1)
+    found = [
+        layer for end in lengths for layer in reversed(layers) if any(has(layer.values, *key[:end]) for key in keys)
+    ]
+    return found[0].label if found else DEFAULTS
+
+
+def has(values: Any, *keys: Any) -> bool:
+    """Return whether there are nested keys."""
+    return not keys or (isinstance(values, dict) and keys[0] in values and has(values[keys[0]], *keys[1:]))
+
+
+def worded(error: pydantic.ValidationError, values: Any, *path: str) -> tuple[list[tuple[Any, ...]], str]:
+    """Return the keys of the first mistake, each with the keys around it, and a line about it."""
+    first = error.errors(include_url=False)[0]
+    context: dict[str, Any] = first.get("ctx", {})
+    place: list[Any] = [*path]
+    found: Any = values
+    for part in first["loc"]:  # others are names of types in a union
+        if isinstance(part, int) if isinstance(found, list) else has(found, part):
+            place.append(part)
+            found = found[part]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    if first["type"] == TOGETHER:
+        said = ", ".join(f"{dotted(*place, key)} = {shown(value)}" for key, value in context["given"].items())
+        return [(*place, key) for key in context["given"]], f"{said}: {context['allowed']}"
+    if first["type"] == UNKNOWN:
+        place.append(context["key"])
+        return [(*place,)], f"unknown key {escape.line(dotted(*place), LONGEST)}{context['meant']}"
+    if first["type"] == "missing":
+        return [(*place,)], f"{dotted(*place, first['loc'][-1])}: this key is missing"
+    message = first["msg"].removeprefix("Value error, ")
+    return [(*place,)], f"{dotted(*place)} = {shown(first['input'])}: {message[:1].lower()}{message[1:]}"
+
+
+def dotted(*keys: Any) -> str:
+    """Return keys with dots between them."""
+    return ".".join(map(str, keys))

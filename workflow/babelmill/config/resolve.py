@@ -26,13 +26,10 @@ from babelmill.config.layers import (
     config_names,
     merge,
     nearest,
+    validated,
 )
-from babelmill.config.mistakes import validated
-from babelmill.config.model_size import LIMIT, size_of
-from babelmill.config.model_source import SHAPE
-from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.models import LIMIT, OBJECTIVES, SHAPE, size_of, wrong
 from babelmill.config.schema import MAX_LENGTH, MODEL_SECTIONS, OURS, SECTIONS
-from babelmill.config.transformers_keys import wrong
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.places import ROOT

@@ -4,20 +4,20 @@ This is the one source of truth for what a key may be. The values are in `config
 documentation), `config/presets/*.yaml` and the user's files. `resolve.py` merges these layers, and `stages.py`
 says which stage reads which section.
 
-A settings file holds all keys of a section, with two exceptions (see `canonical.py`):
+A settings file decides what runs again, so it holds only what matters. Of a section, it leaves out:
 
-* A key that came after a release has a default here: the behaviour from before it existed. Files leave the key out at
-  this value, so that a new key repeats nothing until somebody uses it.
-* A key that can matter only if another one has a certain value is marked with `OnlyIf`. Files leave it out otherwise.
+* A key at its default here: the behaviour from before the key existed. So a new key repeats nothing until it is used.
+* A key marked with `OnlyIf` that cannot matter, such as the mask rate of a causal run.
 
 Equal settings are equal values: the types change `8/16` to `1/2`, `size` to 1.0 (see `values.py`).
 """
 
 import dataclasses
+import functools
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -33,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from babelmill.config.layers import nearest
+from babelmill.config.layers import TOGETHER, UNKNOWN, nearest
 from babelmill.config.snapshots import Snapshots
 from babelmill.config.values import (
     budget,
@@ -57,7 +57,7 @@ MAX_LENGTH = 2**20
 MAX_BATCH = 2**30
 MASKS = 7  # passes of the masked score, each of which hides every seventh token
 MASKING = ("hybrid", "masked")  # values of train.objective that hide tokens at a rate that changes over the run
-UNKNOWN, TOGETHER = "unknown_key", "together"  # types of errors, see `mistakes.worded`
+SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
 SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are also predicted symbol by symbol
 
 # Keys that model.config may not set: the workflow does.
@@ -94,7 +94,7 @@ class Section(BaseModel):
             return values
         for key in values:
             if key not in cls.model_fields:
-                meant = nearest(str(key), cls.model_fields)
+                meant = instead(str(key), cls.model_fields)
                 raise pydantic_core.PydanticCustomError(UNKNOWN, "{meant}", {"key": str(key), "meant": meant})
         optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
         nulls = {key for key in optional & values.keys() if values[key] in ("null", "None", "~")}
@@ -113,6 +113,40 @@ class Section(BaseModel):
         """Return how keys go together, as {"some keys: what is allowed": whether their values are}."""
         return {}
 
+    def written(self) -> dict[str, Any]:
+        """Return the section as a settings file holds it: without keys at their default or that cannot matter."""
+        values, given = self.model_dump(), self.model_dump(exclude_defaults=True)
+        only_if = marks(type(self))
+        return {key: value for key, value in given.items() if key not in only_if or only_if[key].holds(values)}
+
+    @classmethod
+    def filled(cls, written: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of a section of which `written` is in a settings file, with the left-out keys."""
+        fields = cls.model_fields.items()
+        otherwise = {key: mark.otherwise for key, mark in marks(cls).items()}
+        return otherwise | {key: field.default for key, field in fields if not field.is_required()} | written
+
+    @classmethod
+    def neutral(cls, *keys: str) -> dict[str, Any]:
+        """Return the defaults of keys, to put them in the place of values that a stage does not read."""
+        return {key: cls.model_fields[key].default for key in keys}
+
+
+def instead(key: str, known: Iterable[str]) -> str:
+    """Return what to write instead of an unknown key of a section; `known`: the keys that this has."""
+    if SECRET.search(key):
+        return "; secrets are environment variables: HF_TOKEN, WANDB_API_KEY"
+    section, _, inner = key.partition(".")
+    if inner and section in SECTIONS:
+        return f"; nested keys are written as {section}: {{{inner}: ...}}"
+    elsewhere = [f"{name}.{key}" for name, each in SECTIONS.items() if key in each.model_fields]
+    return f"; did you mean {' or '.join(elsewhere)}?" if elsewhere else nearest(key, known)
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not empty: settings files leave the others out."""
+    return {key: value for key, value in fields.items() if value}
+
 
 OF_NORBERT4 = ("local_global_ratio", "local_window_length")  # keys of `model` that no other architecture has
 
@@ -130,6 +164,13 @@ class OnlyIf:
     def holds(self, values: dict[str, Any]) -> bool:
         """Return whether the key matters, given the values of its section."""
         return all(values[key] in allowed for key, allowed in self._keys.items())
+
+
+@functools.cache
+def marks(section: type[Section]) -> dict[str, OnlyIf]:
+    """Return the marks of the keys of a section that may not matter."""
+    fields = section.model_fields.items()
+    return {key: mark for key, field in fields for mark in field.metadata if isinstance(mark, OnlyIf)}
 
 
 OURS = ("gpt_bert", "norbert4")  # values of model.architecture whose code is this workflow's

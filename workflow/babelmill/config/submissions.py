@@ -9,12 +9,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from babelmill.config.canonical import given
-from babelmill.config.layers import SUBMISSIONS, SUITES, TASKS, Layer, config_file, config_names, merge, nearest
-from babelmill.config.mistakes import validated
-from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.layers import (
+    SUBMISSIONS,
+    SUITES,
+    TASKS,
+    Layer,
+    config_file,
+    config_names,
+    merge,
+    nearest,
+    validated,
+)
+from babelmill.config.models import OBJECTIVES
 from babelmill.config.resolve import Configuration, ResolvedModel
-from babelmill.config.schema import Names, Positive, Section, Text, Words
+from babelmill.config.schema import Names, Positive, Section, Text, Words, given
 from babelmill.config.snapshots import Snapshots, points
 from babelmill.core.escape import some
 from babelmill.core.files import UserError

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from babelmill import __version__
 from babelmill.core import local_sources, modules
@@ -23,18 +23,9 @@ NAME = "manifest.json"
 HASHES = "known_hashes.json"  # in a folder whose large files are read repeatedly, see `local_sources.py`
 
 
-class StageSettings(Protocol):
-    """What `write` needs of a stage's settings (`stages.Stage`)."""
-
-    @property
-    def stage(self) -> str: ...
-    @property
-    def raw(self) -> dict[str, Any]: ...
-
-
 def write(
     folder: str | Path,
-    asked: StageSettings,
+    asked: Any,
     files: Iterable[str | Path],
     upstream: Iterable[str | Path] = (),
     figures: dict[str, Any] | None = None,
@@ -45,9 +36,9 @@ def write(
 ) -> None:
     """Write `folder/manifest.json`, or `name` if several results share the folder.
 
-    `asked` is the object of a settings file. `files`, absolute or relative to the folder, were written by this
-    stage (`entries`: theirs, if they are known), and `upstream` are the results that it read: a digest of
-    each is recorded. `figures`: numbers that later stages or readers need. `remember`: see `verify`. `also`:
+    `asked` is the object of a settings file (`stages.Stage`). `files`, absolute or relative to the folder, were written
+    by this stage (`entries`: theirs, if they are known), and `upstream` are the results that it read: a digest of each
+    is recorded. `figures`: numbers that later stages or readers need. `remember`: see `verify`. `also`:
     modules beside those that this process has loaded, of other processes of the stage (see `modules.py`).
     """
     folder, upstream = Path(folder), [Path(source) for source in upstream]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from babelmill.config.model_size import Size
+from babelmill.config.models import Size
 
 DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
 # Peak dense bf16 FLOP/s (from the vendors' data sheets). The first key whose words are all in the device's name counts.

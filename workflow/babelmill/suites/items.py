@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
+from babelmill.config.entries import OF_FILE, columns_of, fill
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
-from babelmill.core.templates import OF_FILE, columns_of, fill
 from babelmill.core.words import plural
 from babelmill.stages import SuiteStage
 from babelmill.tables.rows import Asked, TextRow, text_rows

@@ -19,11 +19,11 @@ from typing import IO, Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from babelmill.config.entries import OF_FILE, fill
 from babelmill.config.values import words_of_document
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, MAX_FIELD, format_of
-from babelmill.core.templates import OF_FILE, fill
 from babelmill.core.words import plural, words_in
 from babelmill.tables import text as files
 from babelmill.tables.text import UNDECODED, BadRow, Blocks, Form, OnBadRow, opened, stop

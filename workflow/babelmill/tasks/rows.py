@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from babelmill.config.entries import columns_of
 from babelmill.core.files import UserError
-from babelmill.core.templates import columns_of
 from babelmill.tables.rows import Asked, text_rows
 from babelmill.tables.text import Form
 from babelmill.tokens.label_text import NO_LABEL

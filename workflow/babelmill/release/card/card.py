@@ -21,7 +21,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from babelmill import __version__
 from babelmill.config.languages import UNSPACED
-from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.models import OBJECTIVES
 from babelmill.core import escape
 from babelmill.core.escape import Markdown, code, markdown
 from babelmill.core.files import copy_file, read_text, write_text

@@ -17,8 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from babelmill.config.model_source import ADAPTER, ONLY_AN_ADAPTER, with_our_names
-from babelmill.config.transformers_keys import check_layers
+from babelmill.config.models import ADAPTER, ONLY_AN_ADAPTER, check_layers, with_our_names
 from babelmill.core import escape
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError

@@ -23,7 +23,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import nn
 
-from babelmill.config.model_source import NORBERT4_NAMES
+from babelmill.config.models import NORBERT4_NAMES
 from babelmill.config.schema import Export
 from babelmill.core import manifest
 from babelmill.core.bars import Bar

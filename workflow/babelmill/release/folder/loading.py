@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.models import OBJECTIVES
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, read_object
 

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from babelmill.config import model_size, schema
-from babelmill.config.model_size import gpt_bert
-from babelmill.config.model_source import with_our_names
+from babelmill.config import models, schema
+from babelmill.config.models import gpt_bert, with_our_names
 from babelmill.model.gpt_bert import GPTBert, training_mask
 from babelmill.model.norbert4 import LARGEST, SHARPNESS, NorBERT4, NorBERT4Shape
 from babelmill.runtime import cost
@@ -116,11 +115,11 @@ def from_scores_to_cap(
     return total, statistics, (gradient * slope * (LARGEST / SHARPNESS)).to(scores.dtype)
 
 
-def size_of(shape: NorBERT4Shape) -> model_size.Size:
+def size_of(shape: NorBERT4Shape) -> models.Size:
     """Return the size of a model of a shape."""
     heads = shape.num_attention_heads
     widths = heads * shape.query_key_head_size, heads * shape.value_head_size
-    return model_size.norbert4(
+    return models.norbert4(
         shape.vocab_size, shape.hidden_size, shape.intermediate_size, heads, shape.num_layers, *widths
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from babelmill.config import schema
-from babelmill.config.model_source import check_shape, with_our_names
+from babelmill.config.models import check_shape, with_our_names
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.model.gpt_bert import GPTBertShape

@@ -41,11 +41,8 @@ from transformers.pytorch_utils import Conv1D
 
 from babelmill.config import schema
 from babelmill.config.layers import nearest
-from babelmill.config.model_size import Size
-from babelmill.config.model_source import SHAPE, check_shape
-from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.models import OBJECTIVES, ROPE, SHAPE, Size, check_layers, check_shape
 from babelmill.config.schema import MAX_LENGTH
-from babelmill.config.transformers_keys import ROPE, check_layers
 from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_json
 from babelmill.model.code_decoder import longest_text, padded_length
