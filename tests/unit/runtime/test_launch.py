@@ -22,10 +22,12 @@ sys.exit(launch.launch(sys.argv[1:], 2, 1, 2))
 class Launcher(Program):
     """A launcher of two processes that run this code, in interpreters of their own."""
 
+    code = LAUNCH
+
     def __init__(self, child: str):
         output, ours = os.pipe()
         command = [sys.executable, "-c", "import os, signal, sys, time\n" + child]
-        super().__init__("-c", LAUNCH, *command, outputs=[ours, 2])
+        super().__init__("-c", self.code, *command, outputs=[ours, 2])
         os.close(ours)
         self.stdout = open(output)  # noqa: SIM115
 
@@ -55,6 +57,16 @@ def test_they_find_each_other():
 )
 def test_the_first_that_fails_ends_the_others_and_gives_the_exit_code(end, code):
     assert Launcher(f"{end} if os.environ['RANK'] == '1' else time.sleep(10_000)").outcome()[0] == code
+
+
+def test_the_others_have_their_time_to_save_and_no_more(monkeypatch):
+    """PyTorch's agent would wait for 30 s: too short for a large checkpoint."""
+    assert module.SAVING_SECONDS >= 300
+    monkeypatch.setattr(Launcher, "code", LAUNCH.replace("sys.exit(", "launch.SAVING_SECONDS = 3; sys.exit("))
+    fails = "if os.environ['RANK'] == '1': sys.exit(3)\n"
+    saves = "signal.signal(signal.SIGTERM, lambda *_: [print('saves', flush=True) or time.sleep(1) for _ in range(99)])"
+    code, output = Launcher(f"{saves}\n{fails}time.sleep(600)").outcome()
+    assert code == 3 and 2 <= output.count("saves") < 10
 
 
 LISTENS = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\nprint('ready', flush=True); time.sleep(600)"
