@@ -138,60 +138,49 @@ def test_who_is_suspended_holds_the_folder_and_who_is_killed_does_not(tmp_path, 
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"host": "n1"}', "\x00\x00"])
-def test_a_damaged_lock_is_named_while_it_is_held_and_harmless_else(tmp_path, content):
-    path = tmp_path / "lock.json"
-    path.write_text(content)
+def test_a_damaged_lock_is_named_while_it_is_held(tmp_path, content):
     with locked(tmp_path):
+        path = tmp_path / "lock.json"
         path.write_text(content)
         with pytest.raises(UserError, match=f"writing here: a process that {path} does not name; wait for it"):
             locked(tmp_path).__enter__()
+    path.write_text(content)
+    with locked(tmp_path):
+        pass
 
 
 # Leaving early.
 
 
 @pytest.fixture
-def program(tmp_path):
-    """A function that writes a shell script in place of a program of SLURM."""
+def program(tmp_path, monkeypatch):
+    """A function that writes a shell script in place of a program of SLURM, for this process in job 7."""
+    before = {number: signal.getsignal(number) for number in slurm.signals()}
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def write(name: str, script: str) -> None:
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
 
-    return write
-
-
-@pytest.fixture
-def squeue(tmp_path, monkeypatch, program):
-    """A function that says what squeue will answer."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv(slurm.OWN_STEP, "1")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-
-    def answers(text: str, code: int = 0) -> None:
-        program("squeue", f"echo '{text}'\nexit {code}")
-
-    yield answers
+    yield write
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-def test_the_end_of_an_allocation_is_a_reason_once_it_is_near(squeue):
-    """Whatever format of times the user has chosen for SLURM's programs."""
-    squeue(f"{datetime.now() + timedelta(seconds=600):%Y-%m-%dT%H:%M:%S}")
+def test_the_end_of_an_allocation_is_a_reason_once_it_is_near(program):
+    program("squeue", f"echo {datetime.now() + timedelta(seconds=600):%Y-%m-%dT%H:%M:%S}")
     stop = Stop(ask_slurm=True)
     assert stop.reason(needed=60) is None
     assert stop.reason(needed=580) == "the allocation ends soon"
     assert Stop(ask_slurm=False).reason(needed=580) is None
-    for text, code in (("N/A", 0), ("2020-01-01T00:00:00", 1)):  # no limit, and no answer
-        squeue(text, code)
+    for answer in ("echo N/A", "echo 2020-01-01T00:00:00; exit 1"):  # no limit, and no answer
+        program("squeue", answer)
         assert Stop(ask_slurm=True).reason(needed=10_000) is None
 
 
-def test_other_schedulers(monkeypatch, squeue, tmp_path):
+def test_other_schedulers(program, monkeypatch, tmp_path):
     """Their job script says when the job ends, and finds the mark of a training that must go on."""
-    squeue("", 1)
     monkeypatch.setenv(slurm.JOB_END, str(time.time() + 600))
     stop = Stop(ask_slurm=True)
     assert stop.reason(needed=60) is None
@@ -203,41 +192,36 @@ def test_other_schedulers(monkeypatch, squeue, tmp_path):
     assert (tmp_path / "again").exists()
 
 
-@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING", "CANCELLED", "PREEMPTED", ""])
-def test_only_a_running_job_goes_back_into_the_queue(program, squeue, tmp_path, state, capfd):
-    """A job that was cancelled would come back. The first question gets no answer; a line says what happens."""
+NOT_BACK = "job 7 is not put back into the queue"
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "said"),
+    [
+        ("RUNNING", 0, "job 7 is put back into the queue"),
+        ("RUNNING", 1, f"{NOT_BACK}: SLURM refused, or did not answer (scontrol requeue 7)"),
+        *((state, 0, f"{NOT_BACK}: it is {state}") for state in ("COMPLETING", "CANCELLED", "PREEMPTED")),
+        ("", 0, f"{NOT_BACK}: it is over"),
+    ],
+)
+def test_only_a_running_job_goes_back_into_the_queue(program, monkeypatch, tmp_path, capfd, state, code, said):
+    """A job that was cancelled would come back. The first question gets no answer."""
+    monkeypatch.setattr(slurm, "REQUEUE_SECONDS", 3)
     program("squeue", f"cd {tmp_path}; echo >> asked; [ $(grep -c '' asked) -gt 1 ] && echo '{state}'")
-    program("scontrol", f"echo $@ >> {tmp_path}/requeued")
+    program("scontrol", f"echo $@ > {tmp_path}/requeued; exit {code}")
     slurm.requeue()
-    if state == "RUNNING":
-        assert (tmp_path / "requeued").read_text() == "requeue 7\n"
-        assert capfd.readouterr().err == "job 7 is put back into the queue\n"
-    else:
-        assert capfd.readouterr().err == f"job 7 is not put back into the queue: it is {state or 'over'}\n"
-        assert not (tmp_path / "requeued").exists()
+    assert capfd.readouterr().err == f"{said}\n"
+    asked = tmp_path / "requeued"
+    assert asked.read_text() == "requeue 7\n" if state == "RUNNING" else not asked.exists()
 
 
-def test_a_closed_terminal_is_a_reason_unless_nohup_has_it_ignored(squeue):
-    squeue("UNLIMITED")
-    before = signal.getsignal(signal.SIGHUP)
-    try:
-        for handler, reason in ((signal.SIG_DFL, "received SIGHUP"), (signal.SIG_IGN, None)):
-            signal.signal(signal.SIGHUP, handler)
-            stop = Stop(ask_slurm=False)
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert stop.reason(0) == reason
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_a_job_that_cannot_go_back_into_the_queue_says_why(squeue, program, monkeypatch, capfd):
-    squeue("RUNNING")
-    program("scontrol", "echo Operation is disabled >&2\nexit 1")
-    monkeypatch.setattr(slurm, "REQUEUE_SECONDS", 2)
-    slurm.requeue()
-    assert capfd.readouterr().err == (
-        "job 7 is not put back into the queue: SLURM refused, or did not answer (scontrol requeue 7)\n"
-    )
+def test_a_closed_terminal_is_a_reason_unless_nohup_has_it_ignored(program):
+    program("squeue", "echo UNLIMITED")
+    for handler, reason in ((signal.SIG_DFL, "received SIGHUP"), (signal.SIG_IGN, None)):
+        signal.signal(signal.SIGHUP, handler)
+        stop = Stop(ask_slurm=False)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.reason(0) == reason
 
 
 # The record.
