@@ -7,7 +7,7 @@ import pytest
 
 from helpers.damage import flip_a_bit
 from helpers.object_store import SECRET, object_store  # noqa: F401  a fixture
-from helpers.training.training_data import STEPS, Data, assert_same
+from helpers.training.training_data import STEPS, UNDISTURBED, Data, assert_same
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +90,18 @@ def test_what_is_not_whole_there_is_not_used(data, finished, elsewhere, damage, 
     assert ("step-00000040.safetensors is damaged (its sha256 differs" in output) == (damage == "a bit")
     assert "going on after step 40" not in output  # but after step 20, if there was time to copy it
     assert_same(data, finished)
+
+
+@pytest.mark.parametrize("says_whose", [True, False])
+def test_checkpoints_of_another_model_are_refused(data, finished, tmp_path, says_whose):
+    """Which somebody has put into the folder of this run there."""
+    data.settings(**UNDISTURBED | {"learning_rate": 0.002})
+    kept = shutil.copytree(finished.runs[0], tmp_path / "kept" / data.name)
+    if not says_whose:
+        (kept / "identity.json").unlink()
+    data.run_settings(**RUN, checkpoints=f"file://{tmp_path}/kept")
+    error = f"was trained with other settings or on other data; delete it (also in file://{tmp_path}/kept) to train"
+    assert error in data.train(code=1)
 
 
 def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # noqa: F811

@@ -123,8 +123,11 @@ class RunFolder(contextlib.ExitStack):
         if done:
             precision = self.checkpoints.load(done)[1]["precision"]
         identity = self.path / "identity.json"
-        if done and identity.is_file() and read_json(identity) != self._identity:
-            raise UserError(f"{self.path}: was trained on other data than is there now; delete it to train anew")
+        if done and (read_json(identity) if identity.is_file() else None) != self._identity:
+            copies = f" (also in {elsewhere})" if elsewhere else ""
+            raise UserError(
+                f"{self.path}: was trained with other settings or on other data; delete it{copies} to train anew"
+            )
         write_json(identity, self._identity)
         if names := modules.edited(modules_of(self.path)) if done else []:
             log.info("%s %s edited since this run began", escape.some(names, 3), "was" if len(names) == 1 else "were")
