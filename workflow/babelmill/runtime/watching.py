@@ -154,7 +154,7 @@ def mirror(name: str, folder: Path) -> Iterator[None]:
     def follow() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signals())  # W&B's process inherits this: they are for the training
         try:
-            send(folder, ended)
+            send(folder, ended, given_up)
         except Exception as error:
             if not given_up.is_set():
                 log.warning("W&B: turned off for the rest of this run: %s", first_line(error))
@@ -175,14 +175,16 @@ def mirror(name: str, folder: Path) -> Iterator[None]:
                         child.kill()
 
 
-def send(folder: Path, ended: threading.Event) -> None:
-    """Send the lines of the record that W&B does not have, until the run has ended."""
+def send(folder: Path, ended: threading.Event, given_up: threading.Event) -> None:
+    """Send the lines of the record that W&B does not have, until the run has ended, or nobody waits any more."""
     import wandb
 
     config = json.loads((folder / "identity.json").read_text(encoding="utf-8"))["settings"]
     try:
         run = wandb.init(config=config)
     except Exception as error:
+        if given_up.is_set():  # its process was killed
+            return
         log.warning(
             "W&B: not online (%s), see WANDB_API_KEY and the network; recording in %s", first_line(error), folder
         )
