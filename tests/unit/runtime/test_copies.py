@@ -1,6 +1,7 @@
 """Copies of a run's checkpoints: what happens when a place reads badly, is silent, or lacks a file."""
 
 import json
+import time
 
 import pytest
 import torch
@@ -124,3 +125,15 @@ def test_the_end_does_not_wait_for_ever_for_a_silent_store(machine, object_store
     assert (
         f"s3://bucket/silent/eng-0123 lacks the newest checkpoint, which is only in {checkpoints.folder}" in caplog.text
     )
+
+
+def test_the_end_waits_for_a_slow_store_that_takes_something(machine, object_store, monkeypatch, caplog):  # noqa: F811
+    monkeypatch.setattr(copies, "PATIENCE", 9.0)
+    monkeypatch.setattr(object_store, "seconds", 2.0)
+    checkpoints, began = machine("a"), time.monotonic()
+    checkpoints.save(20, {"w": torch.zeros(6_000_000)}, {})  # five parts, of which four are sent at once
+    mine = Copies("s3://bucket/slow", checkpoints.folder, checkpoints)
+    mine.close()
+    assert time.monotonic() - began > copies.PATIENCE and not caplog.text
+    monkeypatch.setattr(object_store, "seconds", 0.0)
+    assert object_store.files.exists(f"bucket/slow/eng-0123/{SECOND}.json")
