@@ -56,19 +56,6 @@ def copied(url: str, checkpoints: Checkpoints) -> int:
     return done
 
 
-def test_a_copy_is_fetched_and_older_ones_are_removed(machine, url, there):
-    first = machine("a", 10)
-    assert copied(url, first) == 10
-    save(first, 20)
-    copied(url, first)
-    second = machine("b")
-    assert copied(url, second) == 20 and second.steps() == [20]
-    save(second, 30)
-    copied(url, second)
-    names = {path.name for path in there.iterdir()}
-    assert names == {f"step-{step:08d}.{end}" for step in (20, 30) for end in ("json", "safetensors")}
-
-
 @pytest.mark.parametrize("damage", ["a bit", "gone"])
 def test_weights_that_are_damaged_or_missing_there_are_not_used(machine, url, there, damage, caplog):
     """And they destroy nothing: a machine that reads badly would see intact ones so."""
