@@ -135,7 +135,8 @@ def speed(case, preset, length, micro, kind="") -> None:
     graphs), "plain" (without our kernels).
     """
     assert kind in ("", "unmixed", "muon", "norbert4", "unrecorded", "plain"), f"{kind}: no such kind of step"
-    from babelmill.runtime.watching import peak_flops, peak_memory
+    from babelmill.runtime.cost import peak_of
+    from babelmill.runtime.watching import device_name, peak_memory
     from babelmill.training.kernels import install
 
     if not case.cuda:
@@ -162,7 +163,7 @@ def speed(case, preset, length, micro, kind="") -> None:
         tokens += len(step.rows) * length
         work += trainer.network.flops(length, len(step.rows) * length, int(step.rows.targets.sum()))
     case.wait()
-    seconds, peak = time.perf_counter() - began, peak_flops(case.device)
+    seconds, peak = time.perf_counter() - began, peak_of(device_name(case.device))
     mfu, memory = work / seconds / peak if peak else None, peak_memory(case.device) / 1024
     case.note(ms=1e3 * seconds / steps, host_ms=1e3 * host / steps, tokens_per_second=tokens / seconds)
     case.note(mfu=mfu, memory_gib=memory, seconds_to_begin=beginning, recorded=len(trainer._recorder._recorded))

@@ -56,9 +56,9 @@ def engine(
 ):
     """Return a function that does one of our training steps and reports it, and a description."""
     from babelmill.config.models import size_of
-    from babelmill.runtime.cost import flops
+    from babelmill.runtime.cost import flops, peak_of
     from babelmill.runtime.processes import Processes
-    from babelmill.runtime.watching import peak_flops, peak_memory
+    from babelmill.runtime.watching import device_name, peak_memory
     from babelmill.training.kernels.compilation import Graphs, set_gpu_options
 
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
@@ -86,7 +86,7 @@ def engine(
             "wait": outcome.norm.item,
         }
 
-    return step, {"peak": peak_flops(processes.device), "memory": lambda: peak_memory(processes.device)}
+    return step, {"peak": peak_of(device_name(processes.device)), "memory": lambda: peak_memory(processes.device)}
 
 
 def make_trainer(model: Section, train: Section, vocab_size: int, processes, micro_batch: int, graphs=None):

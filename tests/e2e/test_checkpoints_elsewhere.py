@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from helpers.damage import flip_a_bit
 from helpers.object_store import SECRET, object_store  # noqa: F401  a fixture
-from helpers.training.training_data import STEPS, Data, assert_same
+from helpers.training.training_data import STEPS, UNDISTURBED, Data, assert_same
 
 pytestmark = pytest.mark.slow
 
@@ -74,22 +73,26 @@ def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
     assert data.weights("later") == data.weights()
 
 
-@pytest.mark.parametrize("damage", ["half", "a bit"])
-def test_what_is_not_whole_there_is_not_used(data, finished, elsewhere, damage, tmp_path):
+def test_half_a_checkpoint_is_not_used(data, finished, elsewhere):
+    """Its upload was interrupted. (`test_copies.py` has the one that is whole and damaged.)"""
     killed_after_step_40(data, elsewhere)
-    if damage == "half":  # the upload of a checkpoint was interrupted
-        content = elsewhere._files.cat_file(path := elsewhere.path("step-00000040.safetensors"))
-        elsewhere._files.pipe_file(path, content[: len(content) // 2])
-        elsewhere._files.rm(elsewhere.path("step-00000040.json"))
-    else:
-        copy = tmp_path / "copy"
-        elsewhere._files.get_file(elsewhere.path("step-00000040.safetensors"), str(copy))
-        flip_a_bit(copy)
-        elsewhere._files.put_file(str(copy), elsewhere.path("step-00000040.safetensors"))
-    output = data.train()
-    assert ("step-00000040.safetensors is damaged (its sha256 differs" in output) == (damage == "a bit")
-    assert "going on after step 40" not in output  # but after step 20, if there was time to copy it
+    content = elsewhere._files.cat_file(path := elsewhere.path("step-00000040.safetensors"))
+    elsewhere._files.pipe_file(path, content[: len(content) // 2])
+    elsewhere._files.rm(elsewhere.path("step-00000040.json"))
+    assert "going on after step 40" not in data.train()  # but after step 20, if there was time to copy it
     assert_same(data, finished)
+
+
+@pytest.mark.parametrize("says_whose", [True, False])
+def test_checkpoints_of_another_model_are_refused(data, finished, tmp_path, says_whose):
+    """Which somebody has put into the folder of this run there."""
+    data.settings(**UNDISTURBED | {"learning_rate": 0.002})
+    kept = shutil.copytree(finished.runs[0], tmp_path / "kept" / data.name)
+    if not says_whose:
+        (kept / "identity.json").unlink()
+    data.run_settings(**RUN, checkpoints=f"file://{tmp_path}/kept")
+    error = f"was trained with other settings or on other data; delete it (also in file://{tmp_path}/kept) to train"
+    assert error in data.train(code=1)
 
 
 def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # noqa: F811

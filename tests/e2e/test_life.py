@@ -156,3 +156,21 @@ def test_a_flipped_bit_stops_its_consumer_and_is_named(workspace, damaged, consu
     assert "Traceback" not in done.stdout + done.stderr
     leftovers = [path for path in workspace.path.rglob(".*") if path.name.startswith((".tmp", ".manifest", ".eng."))]
     assert not leftovers
+
+
+def test_no_secret_gets_into_a_file(workspace, hub, monkeypatch, tmp_path):
+    """Of a run from text to the Hub, with W&B: not of the results, the logs, Snakemake or W&B, nor what is published."""
+    secrets = {"HF_TOKEN": f"hf_{'Canary' * 5}", "WANDB_API_KEY": "c0ffee42" * 5, "AWS_SECRET_ACCESS_KEY": "canary" * 5}
+    for name, value in (secrets | {"WANDB_MODE": "offline"}).items():
+        monkeypatch.setenv(name, value)
+    hub.tokens = {secrets["HF_TOKEN"]}
+    values = copy.deepcopy(SMALL)
+    values["run"] |= {"tracking": "wandb"}
+    values["train"] |= {"seed": 2}
+    workspace.configure(values)
+    done = workspace.snakemake("published/eng.json", "--verbose", "--printshellcmds")
+    (repository,) = hub.repositories.values()
+    written = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    written |= repository.commits[repository.branches["main"]] | {"output": (done.stdout + done.stderr).encode()}
+    assert any(name.endswith(".wandb") for name in written) and "README.md" in written
+    assert not [name for name, text in written.items() for secret in secrets.values() if secret.encode() in text]

@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import time
 
 import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
@@ -17,16 +18,19 @@ class ObjectStore:
 
     Attributes:
         answers: cleared, the server accepts connections, and does not answer.
+        seconds: how long it takes for each answer.
     """
 
     def __init__(self):
         self.answers = threading.Event()
         self.answers.set()
+        self.seconds = 0.0
         self._app, self._port = DomainDispatcherApplication(create_backend_app), 0
         self.start()
 
     def _answer(self, environ, start_response):
         self.answers.wait()
+        time.sleep(self.seconds)
         return self._app(environ, start_response)
 
     def start(self) -> None:

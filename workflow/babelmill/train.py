@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed import is_torchelastic_launched
 
 from babelmill.config import schema
 from babelmill.config.models import OBJECTIVES
@@ -33,7 +34,7 @@ from babelmill.release.card import training_history
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
 from babelmill.runtime.launch import launch
-from babelmill.runtime.processes import Processes, in_words, was_launched
+from babelmill.runtime.processes import Processes, in_words
 from babelmill.runtime.run_folder import SPLITS, RunFolder, attempts_of, energy_kwh, identity, modules_of
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.runtime.watching import device_name
@@ -279,12 +280,12 @@ def main() -> int:
     job = Job(TrainStage, args.settings, args.threads, args.gpus, args)
 
     def work() -> int:
-        is_main = not was_launched() or os.environ["RANK"] == "0"
+        is_main = not is_torchelastic_launched() or os.environ["RANK"] == "0"
         if not is_main:
             logging.disable(logging.INFO)
         return stage_entry.run(train, job, writes_log=is_main)
 
-    if was_launched():
+    if is_torchelastic_launched():
         return work()
     processes, nodes, threads = args.processes or max(1, args.gpus), args.nodes, args.threads
     command = ["-m", "babelmill.train", *sys.argv[1:]]

@@ -132,8 +132,7 @@ def prepare() -> None:
     """Do once what programs would do when they import."""
     import weakref
 
-    from import_caches import Known, found  # a program that asks has no path to these
-    from modules_of_server import Shared
+    from modules_of_server import Shared  # a program that asks has no path to this
 
     for library in LIBRARIES:
         __import__(library)
@@ -143,7 +142,6 @@ def prepare() -> None:
             __import__(f"{PACKAGE}.{module}")
     sys.path.remove(WORKFLOW)
     Shared(PACKAGE)
-    Known(found())
     for finalizer in weakref.finalize._registry:  # pyright: ignore[reportAttributeAccessIssue]
         finalizer.atexit = False  # no program takes the libraries apart at its end
 

@@ -1,6 +1,7 @@
 """Copies of a run's checkpoints: what happens when a place reads badly, is silent, or lacks a file."""
 
 import json
+import time
 
 import pytest
 import torch
@@ -53,19 +54,6 @@ def copied(url: str, checkpoints: Checkpoints) -> int:
     done = mine.fetch(checkpoints.newest())
     mine.close()
     return done
-
-
-def test_a_copy_is_fetched_and_older_ones_are_removed(machine, url, there):
-    first = machine("a", 10)
-    assert copied(url, first) == 10
-    save(first, 20)
-    copied(url, first)
-    second = machine("b")
-    assert copied(url, second) == 20 and second.steps() == [20]
-    save(second, 30)
-    copied(url, second)
-    names = {path.name for path in there.iterdir()}
-    assert names == {f"step-{step:08d}.{end}" for step in (20, 30) for end in ("json", "safetensors")}
 
 
 @pytest.mark.parametrize("damage", ["a bit", "gone"])
@@ -124,3 +112,15 @@ def test_the_end_does_not_wait_for_ever_for_a_silent_store(machine, object_store
     assert (
         f"s3://bucket/silent/eng-0123 lacks the newest checkpoint, which is only in {checkpoints.folder}" in caplog.text
     )
+
+
+def test_the_end_waits_for_a_slow_store_that_takes_something(machine, object_store, monkeypatch, caplog):  # noqa: F811
+    monkeypatch.setattr(copies, "PATIENCE", 9.0)
+    monkeypatch.setattr(object_store, "seconds", 2.0)
+    checkpoints, began = machine("a"), time.monotonic()
+    checkpoints.save(20, {"w": torch.zeros(6_000_000)}, {})  # five parts, of which four are sent at once
+    mine = Copies("s3://bucket/slow", checkpoints.folder, checkpoints)
+    mine.close()
+    assert time.monotonic() - began > copies.PATIENCE and not caplog.text
+    monkeypatch.setattr(object_store, "seconds", 0.0)
+    assert object_store.files.exists(f"bucket/slow/eng-0123/{SECOND}.json")

@@ -22,10 +22,12 @@ sys.exit(launch.launch(sys.argv[1:], 2, 1, 2))
 class Launcher(Program):
     """A launcher of two processes that run this code, in interpreters of their own."""
 
+    code = LAUNCH
+
     def __init__(self, child: str):
         output, ours = os.pipe()
         command = [sys.executable, "-c", "import os, signal, sys, time\n" + child]
-        super().__init__("-c", LAUNCH, *command, outputs=[ours, 2])
+        super().__init__("-c", self.code, *command, outputs=[ours, 2])
         os.close(ours)
         self.stdout = open(output)  # noqa: SIM115
 
@@ -42,19 +44,21 @@ def test_processes_are_told_what_torchrun_tells_them():
     assert code == 0 and sorted(output.splitlines()) == ["0 2 0 2 1", "1 2 1 2 1"]
 
 
-def test_they_find_each_other():
-    code, output = Launcher(
-        "import torch.distributed as dist; dist.init_process_group('gloo'); found = [None] * 2\n"
-        "dist.all_gather_object(found, os.getpid()); print(sorted(found)[0]); dist.destroy_process_group()"
-    ).outcome()
-    assert code == 0 and len(set(output.split())) == 1
-
-
 @pytest.mark.parametrize(
     ("end", "code"), [("sys.exit(3)", 3), ("sys.exit(75)", 75), ("os.kill(os.getpid(), signal.SIGKILL)", 1)]
 )
 def test_the_first_that_fails_ends_the_others_and_gives_the_exit_code(end, code):
     assert Launcher(f"{end} if os.environ['RANK'] == '1' else time.sleep(10_000)").outcome()[0] == code
+
+
+def test_the_others_have_their_time_to_save_and_no_more(monkeypatch):
+    """PyTorch's agent would wait for 30 s: too short for a large checkpoint."""
+    assert module.SAVING_SECONDS >= 300
+    monkeypatch.setattr(Launcher, "code", LAUNCH.replace("sys.exit(", "launch.SAVING_SECONDS = 3; sys.exit("))
+    fails = "if os.environ['RANK'] == '1': sys.exit(3)\n"
+    saves = "signal.signal(signal.SIGTERM, lambda *_: [print('saves', flush=True) or time.sleep(1) for _ in range(99)])"
+    code, output = Launcher(f"{saves}\n{fails}time.sleep(600)").outcome()
+    assert code == 3 and 2 <= output.count("saves") < 10
 
 
 LISTENS = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\nprint('ready', flush=True); time.sleep(600)"

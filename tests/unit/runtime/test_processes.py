@@ -25,7 +25,7 @@ OURS = "expandable_segments:True"
 def test_segments_grow_unless_the_user_chose(cuda, set_by_user, expected, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(os, "environ", set_by_user)
-    processes.let_segments_grow()
+    processes.prepare_gpus()
     assert os.environ == expected
 
 

@@ -23,23 +23,15 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import _TYPES
 
 from babelmill.config.snapshots import FOLDER, name_of
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 
 log = logging.getLogger(__name__)
 
-DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-TYPES = {name: dtype for dtype, name in DTYPES.items()}
+TYPES = {name: _TYPES[name] for name in ("F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL")}
+DTYPES = {dtype: name for name, dtype in TYPES.items()}
 Tensors = Mapping[str, torch.Tensor]
 Load = Callable[[str], torch.Tensor]  # reads a tensor by its name
 RowsToRead = Callable[[str, Sequence[int]], slice]  # of a tensor with this name and shape
@@ -120,15 +112,13 @@ class Checkpoints:
             data, seal = self._paths(step)
             try:
                 if not is_intact(data):
-                    error = "its sha256 differs from the one in its .json file"
-                elif (saved := SavedTensors(data).metadata.get("step")) == str(step):
-                    return step
-                else:
-                    error = f"it was saved after step {saved} under another name"
-            except (UserError, OSError, KeyError) as raised:
-                error = str(raised)
-            log.warning("checkpoint %s is damaged (%s); using the one before it", data, error)
-            seal.unlink()
+                    raise UserError("its sha256 differs from the one in its .json file")
+                if (saved := SavedTensors(data).metadata.get("step")) != str(step):
+                    raise UserError(f"it was saved after step {saved} under another name")
+                return step
+            except (UserError, OSError, KeyError) as error:
+                log.warning("checkpoint %s is damaged (%s); using the one before it", data, error)
+                seal.unlink()
         return 0
 
     def load(self, step: int, rows: RowsToRead | None = None) -> tuple["SavedTensors", dict[str, Any]]:

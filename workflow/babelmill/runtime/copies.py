@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 STEP = re.compile(r"step-(\d{8})\.json")
 OTHERS = re.compile(r"(metrics\.jsonl|(attempt|identity)\.json|logs/[\w.-]+\.log)")
-SNAPSHOT = re.compile(r"snapshots/chck_.+\.json")
+SNAPSHOT = re.compile(r"snapshots/chck_[^/]+\.json")
 # A store that does not answer is tried again later, so one request need not wait for minutes.
 TIMES = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 1}}
 PATIENCE = 60.0  # seconds for which the end of a training waits for a place that takes nothing

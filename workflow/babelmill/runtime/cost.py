@@ -66,22 +66,21 @@ def precision_of(asked: str, bf16_is_fast: bool) -> str:
 
 def fast_in_bf16() -> bool:
     """Return whether this machine's processor is known to compute bf16 faster than fp32."""
-    return not FAST_BF16.isdisjoint(_flags() or ())
+    return not FAST_BF16.isdisjoint(of_cpu("flags").split())
 
 
 def slow_in_bf16() -> bool:
     """Return whether this machine's processor lacks the instructions for bf16: then fp32 is many times as fast."""
-    flags = _flags()
-    return flags is not None and not BF16_NEEDS.issubset(flags)
+    flags = of_cpu("flags").split()
+    return bool(flags) and not BF16_NEEDS.issubset(flags)
 
 
-def _flags() -> list[str] | None:
-    """Return what this machine's x86 processor can do; None for other processors, or if it is not known."""
-    with contextlib.suppress(OSError):  # only Linux has this file
-        for line in CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("flags"):  # x86
-                return line.split()
-    return None
+def of_cpu(key: str) -> str:
+    """Return what Linux says of this machine's processor: its `model name`, or `flags` (on x86); "" if not known."""
+    with contextlib.suppress(OSError):
+        lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
+    return ""
 
 
 def has_gpu() -> bool:

@@ -12,7 +12,7 @@ from types import FrameType
 
 import psutil
 from torch.distributed import DistError
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -22,6 +22,9 @@ from babelmill.runtime import slurm
 from babelmill.runtime.slurm import EXIT_CODE, signals
 
 MEETING_SECONDS = 600  # time in which the launchers of all machines must start
+# How long the others may take to end after one process has failed: the main process may be in the middle of a large
+# checkpoint. A process that waits for the failed one on a GPU takes all of it.
+SAVING_SECONDS = 300
 NO_SIGNAL = "SIGQUIT"  # of those that a training handles
 
 
@@ -52,6 +55,7 @@ def launch(command: list[str], processes: int, nodes: int, threads: int) -> int:
     config.rdzv_endpoint, config.rdzv_backend, config.rdzv_configs = where, backend, rendezvous
     config.local_addr = "localhost" if nodes == 1 else None
     config.signals_to_handle = NO_SIGNAL
+    PContext.close.__defaults__ = (None, SAVING_SECONDS)  # instead of 30; shutdown_timeout counts after signals alone
     asked = ask_children_to_leave()
     try:
         elastic_launch(config, command[0])(*command[1:])

@@ -60,15 +60,14 @@ class Processes:
         how sums on the CPU are divided, and so their last bits.
         """
         rank, size, local_rank, local_size = 0, 1, 0, 1
-        if was_launched():
+        if dist.is_torchelastic_launched():
             end_with_launcher()
             names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
             rank, size, local_rank, local_size = (int(os.environ[name]) for name in names)
         torch.set_num_threads(max(1, threads // local_size))
         keep_freed_memory()
         device = torch.device("cpu")
-        let_segments_grow()
-        ignore_gpu_warnings()
+        prepare_gpus()
         if torch.cuda.is_available():
             if torch.cuda.device_count() <= local_rank:
                 raise UserError(
@@ -144,11 +143,6 @@ class Processes:
         return tensor
 
 
-def was_launched() -> bool:
-    """Return whether torchrun or our launcher has started this process."""
-    return dist.is_torchelastic_launched()
-
-
 def end_with_launcher() -> None:
     """Have the system kill this process when its launcher dies; on Linux alone.
 
@@ -190,19 +184,17 @@ def in_words() -> Iterator[None]:
         raise
 
 
-def let_segments_grow() -> None:
-    """Let PyTorch's allocator on NVIDIA GPUs enlarge its segments: memory that is free in pieces can be used again.
+def prepare_gpus() -> None:
+    """Let PyTorch's allocator on NVIDIA GPUs enlarge its segments, so that memory that is free in pieces is used again.
 
     PyTorch reads the variable at the first allocation on a GPU. If the user has set it, it stays so. Some versions
     say that this name is deprecated, but PyTorch 2.9 ignores the new one, PYTORCH_ALLOC_CONF. AMD's GPUs keep their
     default: before ROCm 7, PyTorch would warn that it cannot do this.
+
+    Also ignore two warnings: the thread of backward passes begins without a CUDA context; fp32 is not TF32.
     """
     if torch.version.cuda is not None and not os.environ.keys() & ALLOCATOR_VARIABLES:
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-
-
-def ignore_gpu_warnings() -> None:
-    """Ignore two warnings of PyTorch: the thread of backward passes begins without a CUDA context; fp32 is not TF32."""
     for words in ("Attempting to run cuBLAS, but there was no current CUDA context", "TensorFloat32 tensor cores for"):
         warnings.filterwarnings("ignore", words)
 

@@ -38,14 +38,12 @@ validation text differ (`run.validation_tokens`). Models of several languages al
 import contextlib
 import json
 import logging
-import math
 import os
 import platform
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
@@ -78,7 +76,7 @@ class Done(NamedTuple):
     precision: str
 
 
-class RunFolder:
+class RunFolder(contextlib.ExitStack):
     """A run's folder. All processes read its checkpoints; only the main process opens it for writing.
 
     As a context manager, it releases the folder at the end.
@@ -99,16 +97,10 @@ class RunFolder:
             run: the run's settings.
             draw: draws training_history.png in a run's folder, given the folder and the model's name.
         """
+        super().__init__()
         self.path, self.checkpoints, self.snapshots = path, Checkpoints(path, run.keep), Snapshots(path)
         self._identity, self._run, self._draw = identity, run, draw
         self._copies: Copies | None = None
-        self._opened = contextlib.ExitStack()
-
-    def __enter__(self) -> "RunFolder":
-        return self
-
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._opened.close()
 
     def open(self, model: str, attempt: int, steps: int, tokens: int, precision: str) -> Done:
         """Lock the folder for this process, and return the work that is done.
@@ -123,7 +115,7 @@ class RunFolder:
             UserError: another run writes here, the attempt must not begin (see `begin_attempt`), or the place of
                 `run.checkpoints` does not answer.
         """
-        self._opened.enter_context(locked(self.path))
+        self.enter_context(locked(self.path))
         done = self.checkpoints.newest()
         if elsewhere := self._run.checkpoints:
             self._copies = Copies(elsewhere, self.path, self.checkpoints)
@@ -131,8 +123,11 @@ class RunFolder:
         if done:
             precision = self.checkpoints.load(done)[1]["precision"]
         identity = self.path / "identity.json"
-        if done and identity.is_file() and read_json(identity) != self._identity:
-            raise UserError(f"{self.path}: was trained on other data than is there now; delete it to train anew")
+        if done and (read_json(identity) if identity.is_file() else None) != self._identity:
+            copies = f" (also in {elsewhere})" if elsewhere else ""
+            raise UserError(
+                f"{self.path}: was trained with other settings or on other data; delete it{copies} to train anew"
+            )
         write_json(identity, self._identity)
         if names := modules.edited(modules_of(self.path)) if done else []:
             log.info("%s %s edited since this run began", escape.some(names, 3), "was" if len(names) == 1 else "were")
@@ -144,16 +139,16 @@ class RunFolder:
         self.validating(None)
         self.record = Record(self.path / "metrics.jsonl", done)
         self.history = History(partial(self._draw, self.path, model))
-        self._opened.callback(self.history.close)
+        self.callback(self.history.close)
         if self._run.tracking == "wandb":
             if os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
                 log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
             else:
-                self._opened.enter_context(mirror(model, self.path))
+                self.enter_context(mirror(model, self.path))
         if self._copies:
             log.info("checkpoints are also kept in %s", elsewhere)
             self._copies.update()
-            self._opened.callback(self._copies.close)
+            self.callback(self._copies.close)
             self.checkpoints.after_saving = self._copies.update
         return Done(done, self.record.validated, precision)
 
@@ -289,8 +284,9 @@ class Record:
 
     def append(self, line: dict[str, Any]) -> None:
         """Add a line; numbers that are not finite become null."""
+        line = json.loads(json.dumps(line), parse_constant=lambda _: None)
         with writing(self.path):
-            self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
+            self._file.write(json.dumps(line) + "\n")
             self._file.flush()
 
     def sync(self) -> None:
@@ -308,10 +304,3 @@ def energy_kwh(path: Path) -> float | None:
         lines = [json.loads(line) for line in file]
     joules = [line.get("energy") for line in lines if line["kind"] == "train"]
     return sum(joules) / 3.6e6 if joules and None not in joules else None
-
-
-def finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, with None, also in nested dictionaries."""
-    if isinstance(value, dict):
-        return {key: finite(entry) for key, entry in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

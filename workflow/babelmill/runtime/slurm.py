@@ -96,17 +96,18 @@ def requeue() -> None:
         return
     if (job := job_id()) is None:
         return
-    said, end = f"SLURM refused, or did not answer (scontrol requeue {job})", time.monotonic() + REQUEUE_SECONDS
+    said = f"not put back into the queue: SLURM refused, or did not answer (scontrol requeue {job})"
+    end = time.monotonic() + REQUEUE_SECONDS
     while time.monotonic() < end:
         state = about_job(job, "%T")
         if state not in (None, "RUNNING"):
-            said = f"it is {state or 'over'}"
+            said = f"not put back into the queue: it is {state or 'over'}"
             break
         if state and ask("scontrol", "requeue", job) is not None:
-            print(f"job {job} is put back into the queue", file=sys.stderr)
-            return
+            said = "put back into the queue"
+            break
         time.sleep(1)
-    print(f"job {job} is not put back into the queue: {said}", file=sys.stderr)
+    print(f"job {job} is {said}", file=sys.stderr)
 
 
 def signals() -> list[signal.Signals]:

@@ -28,12 +28,11 @@ import torch
 from babelmill.config.layers import flatten
 from babelmill.core.bars import Bar
 from babelmill.core.words import first_line, plural
-from babelmill.runtime.cost import peak_of
+from babelmill.runtime.cost import of_cpu
 from babelmill.runtime.slurm import signals
 
 log = logging.getLogger(__name__)
-PATIENCE = 10.0  # seconds to wait for W&B after the end of the training
-END = 15.0  # seconds after the end of the training when W&B's own process is killed, for which Python's exit waits
+PATIENCE = 15.0  # seconds to wait for W&B after the end of the training, until its own process is killed
 FIXED = {"WANDB_INIT_TIMEOUT": "8", "WANDB_FINISH_TIMEOUT": "6"}  # seconds
 # W&B must not ask for a key on the terminal, and says nothing there: our log has what matters.
 FIXED |= {"WANDB_RESUME": "allow", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_X_DISABLE_STATS": "true"}
@@ -49,18 +48,8 @@ def processors() -> str:
     count = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     if torch.cuda.is_available():
         return f"{count} x {torch.cuda.get_device_name()}"
-    name = ""
-    with contextlib.suppress(OSError):  # only Linux has this file
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return f"{name or platform.processor() or platform.machine()}, {plural(count * torch.get_num_threads(), 'thread')}"
-
-
-def peak_flops(device: torch.device) -> float | None:
-    """Return the peak of one device in FLOP/s; None if it is not known."""
-    if device.type != "cuda":
-        return None
-    return peak_of(torch.cuda.get_device_name(device))
+    name = of_cpu("model name") or platform.processor() or platform.machine()
+    return f"{name}, {plural(count * torch.get_num_threads(), 'thread')}"
 
 
 def peak_memory(device: torch.device) -> float:
@@ -165,7 +154,7 @@ def mirror(name: str, folder: Path) -> Iterator[None]:
     def follow() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signals())  # W&B's process inherits this: they are for the training
         try:
-            send(folder, ended)
+            send(folder, ended, given_up)
         except Exception as error:
             if not given_up.is_set():
                 log.warning("W&B: turned off for the rest of this run: %s", first_line(error))
@@ -180,26 +169,31 @@ def mirror(name: str, folder: Path) -> Iterator[None]:
         if thread.is_alive():
             given_up.set()
             log.warning("W&B did not finish in %d s; metrics.jsonl is complete", PATIENCE)
-            killer = threading.Timer(END - PATIENCE, end_service)
-            killer.daemon = True
-            killer.start()
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):
+                    if "wandb" in child.name():  # Python's exit would wait for it
+                        child.kill()
 
 
-def send(folder: Path, ended: threading.Event) -> None:
-    """Send the lines of the record that W&B does not have, until the run has ended."""
+def send(folder: Path, ended: threading.Event, given_up: threading.Event) -> None:
+    """Send the lines of the record that W&B does not have, until the run has ended, or nobody waits any more."""
     import wandb
 
     config = json.loads((folder / "identity.json").read_text(encoding="utf-8"))["settings"]
     try:
         run = wandb.init(config=config)
     except Exception as error:
+        if given_up.is_set():  # its process was killed
+            return
         log.warning(
             "W&B: not online (%s), see WANDB_API_KEY and the network; recording in %s", first_line(error), folder
         )
         wandb.teardown()  # forgets that the run's id was used
         run = wandb.init(config=config, mode="offline")
     if run.offline:
-        remove_older(folder, Path(run.dir).parent, run.id)
+        for older in (folder / "wandb").glob(f"offline-run-*-{run.id}"):  # the new recording will contain it
+            if older.resolve() != Path(run.dir).parent.resolve():
+                shutil.rmtree(older, ignore_errors=True)
     first = run.starting_step  # of a run that goes on, W&B has the steps before it
     with open(folder / "metrics.jsonl", encoding="utf-8") as record:
         rest, all_there = "", False
@@ -215,21 +209,6 @@ def send(folder: Path, ended: threading.Event) -> None:
     wandb.teardown()  # waits until all is written
 
 
-def remove_older(folder: Path, mine: Path, run_id: str) -> None:
-    """Remove the older offline recordings of a run, which the one in `mine` contains."""
-    for other in (folder / "wandb").glob(f"offline-run-*-{run_id}"):
-        if other.resolve() != mine.resolve():
-            shutil.rmtree(other, ignore_errors=True)
-
-
-def end_service() -> None:
-    """Kill W&B's own process."""
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):
-            if "wandb" in child.name():
-                child.kill()
-
-
 class History:
     """Draws the picture of a run after validations; only the main process has one.
 
@@ -241,9 +220,7 @@ class History:
 
     def __init__(self, draw: Callable[[], object]):
         """Prepare to call `draw`."""
-        self._draw = draw
-        self._thread = ThreadPoolExecutor(1)
-        self._drawn = time.monotonic()
+        self._draw, self._thread, self._drawn = draw, ThreadPoolExecutor(1), time.monotonic()
 
     def update(self) -> None:
         """Draw the picture in the background, unless it was just drawn."""

@@ -23,7 +23,8 @@ from typing import Self
 import torch
 
 from babelmill.core.words import first_line
-from babelmill.runtime.watching import peak_flops
+from babelmill.runtime.cost import peak_of
+from babelmill.runtime.watching import device_name
 from babelmill.training.batches import Sent, Stream, TokenStream, Weights
 from babelmill.training.kernels.compilation import LEAST_ROWS
 from babelmill.training.networks.network import Network
@@ -87,7 +88,7 @@ class Recorder:
 
     def __init__(self, network: Network, stream: Stream, groups: int, device: torch.device):
         self._network, self._stream, self._groups, self._device = network, stream, groups, device
-        self._works, self._most = network.recordable, SECONDS * (peak_flops(device) or PEAK)
+        self._works, self._most = network.recordable, SECONDS * (peak_of(device_name(device)) or PEAK)
         self._given: OrderedDict[Shape, Sent] = OrderedDict()  # inputs of each shape
         self._recorded: dict[Shape, tuple[CUDAGraph, torch.Tensor]] = {}  # with the result
 

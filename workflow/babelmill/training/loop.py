@@ -20,9 +20,10 @@ import torch
 from babelmill.config import schema
 from babelmill.config.snapshots import name_of
 from babelmill.core.files import UserError
+from babelmill.runtime.cost import peak_of
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
-from babelmill.runtime.watching import GpuFigures, Progress, peak_flops, peak_memory, shown
+from babelmill.runtime.watching import GpuFigures, Progress, device_name, peak_memory, shown
 from babelmill.training.networks.loss import STATISTICS, summarize
 from babelmill.training.optimization.gradients import Load
 from babelmill.training.plan.plan import Step
@@ -186,7 +187,7 @@ class Loop:
     def _line(self, step: Step, norm: float) -> dict[str, Any]:
         window, trainer = self._window, self._trainer
         seconds = time.monotonic() - window.began
-        peak = peak_flops(trainer.device)
+        peak = peak_of(device_name(trainer.device))
         energy = {} if window.joules is None else {"energy": window.joules}
         return {
             "step": step.step + 1,

@@ -22,7 +22,7 @@ from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.core.words import first_line
 from babelmill.runtime import cost
-from babelmill.runtime.processes import Processes, ignore_gpu_warnings, let_segments_grow
+from babelmill.runtime.processes import Processes, prepare_gpus
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,7 @@ def scoring_device() -> torch.device:
     """Return the device on which a single process scores a model: a GPU, or the CPU if there is none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    let_segments_grow()
-    ignore_gpu_warnings()
+    prepare_gpus()
     set_gpu_options()
     return torch.device("cuda")
 
