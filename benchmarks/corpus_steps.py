@@ -33,14 +33,14 @@ from babelmill.config import schema
 from babelmill.config.resolve import Configuration
 from babelmill.corpus.choosing import first_of_equal
 from babelmill.corpus.cleaners import KINDS, STEPS
-from babelmill.corpus.cleaning import REPAIR, Decontamination, Steps, clean, prepared
+from babelmill.corpus.cleaning import REPAIR, Steps, clean, prepared
 from babelmill.corpus.identification import BEST, Identification, load, other_languages
 from babelmill.corpus.near_copies import BANDS, SEED, bands_of, rows_of
 from babelmill.corpus.reading import Reading, read
 from babelmill.corpus.record_batches import SCHEMA, RowGroups, Split, Spool, batch_of, keys_of
 from babelmill.corpus.tally import Tally
 from babelmill.suites.sought import sought
-from babelmill.tokens.clean_text import CONTROL
+from babelmill.tokens.label_text import CONTROL
 
 TOGETHER = 200  # documents in a batch, about 1 MB
 ITEMS = 67_000  # test sentences, as many as BLiMP has
@@ -167,7 +167,7 @@ def test_sentences(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) ->
     draw = random.Random(0)
     vocabulary = sorted({word for part in texts[:20] for text in part for word in text.split()})
     items = [" ".join(draw.choices(vocabulary, k=draw.choice((8, 13, 16)))) for _ in range(ITEMS)]
-    asked = Decontamination(sought([[item] for item in items]), ["test"], [ITEMS])
+    asked = sought([[item] for item in items])
 
     def grams(text: str) -> Iterable[str]:
         words = re.findall(r"\w+", text.lower())
@@ -179,7 +179,7 @@ def test_sentences(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) ->
             for text in part:
                 known.isdisjoint(grams(text))
 
-    return lambda: [[asked.found_in(text) for text in part] for part in texts], bare
+    return lambda: [asked.found_in(part) for part in texts], bare
 
 
 def seconds(work: Work) -> float:

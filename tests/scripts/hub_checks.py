@@ -95,6 +95,15 @@ def test_tokenizer_gives_every_text_back(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
 
 
+def test_the_mask_takes_the_space_before_it(tokenizer, tmp_path):
+    """After saving and loading too."""
+    tokenizer.save_pretrained(tmp_path)
+    wanted = [*tokenizer("The black")["input_ids"], 4, *tokenizer(" sat", add_special_tokens=False)["input_ids"]]
+    for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
+        assert each("The black <mask> sat")["input_ids"] == wanted
+        assert each.model_input_names == ["input_ids", "attention_mask"]
+
+
 def test_variants():
     main, ema = (load(AutoModelForMaskedLM, variant=variant) for variant in (None, "ema"))
     name = "embedding.word_embedding.weight" if NORBERT4 else "model.embedding.word_embedding.weight"
@@ -320,6 +329,34 @@ def test_classification_sees_the_whole_text(tokenizer, mode, dimensions):
         changed = ids.clone()
         changed[0, position] = 100
         assert (model(changed, attention_mask=mask).logits - wanted).abs().max() > 1e-6, position
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_pairs_as_typed(tokenizer, cls):
+    """`<s> A <s> B`: each half has a say about the other."""
+    model = load(cls, attention_mode="bidirectional", use_cache=False)
+    found = [main_output(model(**tokenizer("the cat", text, return_tensors="pt"))) for text in ("a dog", "a mat")]
+    assert (found[0][0, 1] != found[1][0, 1]).any()
+
+
+def test_classification_losses(batch):
+    for labels, count in [(torch.tensor([0, 2, 1]), 3), (torch.rand(3), 1), (torch.rand(3, 3), 3)]:
+        model = load(AutoModelForSequenceClassification, num_labels=count)
+        assert model(**batch, labels=labels.double() if labels.is_floating_point() else labels).loss.isfinite()
+    tokens = load(AutoModelForTokenClassification, num_labels=5)
+    output = tokens(**batch, labels=batch["input_ids"] % 5)
+    assert output.loss.isfinite() and output.logits.shape == (*batch["input_ids"].shape, 5)
+
+
+def test_more_tokens(tokenizer):
+    """A vocabulary that grows keeps what it knows."""
+    model = load(AutoModelForCausalLM)
+    ids = tokenizer(TEXTS[0], return_tensors="pt")["input_ids"]
+    before = model(ids).logits
+    model.resize_token_embeddings(len(tokenizer) + 7, mean_resizing=False)
+    after = model(ids).logits
+    assert after.shape[-1] == len(tokenizer) + 7 == model.config.vocab_size
+    close(after[..., : len(tokenizer)], before)
 
 
 @pytest.mark.parametrize("cls", CLASSES)

@@ -45,8 +45,7 @@ from babelmill.release.folder.loading import tokenizer_of
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.stages import BaseModelStage
 from babelmill.tokens import characters
-from babelmill.tokens.published_tokenizer import FILES, has_our_tokens, roles_of
-from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
+from babelmill.tokens.tokenizer_file import FILES, has_our_tokens, load_tokenizer, roles_of, vocab_size
 
 log = logging.getLogger("babelmill.base_model")
 

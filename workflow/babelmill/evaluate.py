@@ -65,9 +65,8 @@ from babelmill.release.elsewhere.given_model import methods_of
 from babelmill.release.folder.loading import aligned, load, tokenizer_of
 from babelmill.runtime import gpu_claims
 from babelmill.stages import EvaluateStage, ExportStage
-from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
+from babelmill.tokens.tokenizer_file import load_tokenizer, measure, use_threads, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row

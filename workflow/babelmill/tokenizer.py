@@ -34,9 +34,19 @@ from babelmill.stages import TokenizerStage
 from babelmill.tokens import characters, prefix_space
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer
-from babelmill.tokens.published_tokenizer import FILES, has_our_tokens, roles_of
-from babelmill.tokens.quality import count_tokens, measure, vocabulary_used
-from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer, special_ids, use_threads, vocab_size
+from babelmill.tokens.tokenizer_file import (
+    FILES,
+    begin_with_bos,
+    count_tokens,
+    has_our_tokens,
+    load_tokenizer,
+    measure,
+    roles_of,
+    special_ids,
+    use_threads,
+    vocab_size,
+    vocabulary_used,
+)
 from babelmill.tokens.vocabulary import MASK, NEEDED, SPECIAL_TOKENS, UNK
 
 log = logging.getLogger("babelmill.tokenizer")
@@ -158,7 +168,7 @@ def adopt_from_model(folder: Path, name: str) -> tuple[Tokenizer, dict[str, Any]
     """Load the tokenizer of the model `name` from a folder of the stage `tokenizer` or `base_model`.
 
     The weights work only with this tokenizer. So it is allowed to lose text, as many published tokenizers do. Beside
-    it, return the roles of its special tokens (`published_tokenizer.roles_of`); None for our own kind.
+    it, return the roles of its special tokens (`tokenizer_file.roles_of`); None for our own kind.
     """
     made, where = manifest.read(folder), f"the tokenizer of {name}"
     if "tokenizer.json" not in made["files"]:

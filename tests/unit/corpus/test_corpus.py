@@ -255,7 +255,9 @@ def test_a_corpus_that_loses_more_than_a_tenth_or_the_end_of_a_file_says_so(fold
     Path("b.jsonl.gz").write_bytes(gzip.compress(lines.encode())[:500_000])
     build(files=["a.jsonl"], on_error="skip", validation_share=0)
     assert "more than a tenth of the documents could not be read (17 %)" in caplog.text
-    assert build(files=["*.jsonl", "*.gz"], on_error="skip")["read"] > 5_000, "most of what is readable is used"
+    figures = build(files=["*.jsonl", "*.gz"], on_error="skip")
+    assert figures["read"] > 5_000, "most of what is readable is used"
+    assert figures["summary"].endswith("; 6 dropped; 1 file not read to the end")
     what = "1 of 2 files could not be read to the end, and how much is missing is not known: b.jsonl.gz (damaged, or"
     assert what in caplog.text
 

@@ -33,6 +33,16 @@ def test_a_budget_is_a_sample_over_everything(repeats):
     assert set(texts("validation")) < set(texts("validation", "larger"))
 
 
+def test_a_budget_does_not_depend_on_order_or_repetition():
+    write_jsonl("a.jsonl", DOCUMENTS)
+    write_jsonl("b.jsonl", [text for text in reversed(DOCUMENTS) for _ in range(3)])
+    for name in "ab":
+        build(name, files=[f"{name}.jsonl"], budget="100 documents", validation_share=0.1)
+    for split in ("train", "validation"):
+        assert texts(split, "a") == texts(split, "b")[::-1]
+    assert len(texts("train", "a") + texts("validation", "a")) == 100
+
+
 def test_a_budget_ends_before_the_first_document_that_is_too_much():
     """Also where a later one would still fit: so the sample of a larger budget contains that of a smaller one."""
     keys, sizes = np.array([30, 10, 25, 20, 40], np.uint64), np.array([5, 90, 5, 120, 300])

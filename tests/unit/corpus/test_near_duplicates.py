@@ -160,6 +160,8 @@ class TestStage:
         (example, *_) = figures["examples"]["near_duplicate"]
         assert "June" in example["text"] and re.match(r"0\.9\d of: Opening hours.* 1 May", example["note"])
         assert build("off", files=["*.jsonl"])["dropped"] == {}
+        sample = build("sample", files=["*.jsonl"], near_duplicates=0.8, budget="20 documents")
+        assert sample["budget"]["realised"] == 20 and sample["dropped"]["near_duplicate"] == 29, "not of the sample"
         monkeypatch.setattr("babelmill.corpus.__main__.WORTH_IT", 0)
         assert build("four", threads=4, files=["*.jsonl"], near_duplicates=0.8, validation_share=0.2) == figures
         for name in ("train.parquet", "validation.parquet"):

@@ -250,6 +250,8 @@ def chosen(tmp_path, card: str, names: list[str], **part) -> tuple[list[str], li
 def test_the_only_configuration_is_what_is_declared(tmp_path):
     card = "- config_name: default\n  data_files: [{split: train, path: good/*}, {split: test, path: heldout/*}]\n"
     assert chosen(tmp_path, card, ["good/a.csv", "heldout/b.csv"]) == (["good/a.csv"], [])
+    card = "- config_name: x\n  data_files: [{split: train, path: a/*}, {split: train, path: [b/*, c.csv]}]\n"
+    assert chosen(tmp_path, card, ["a/1.csv", "b/2.csv", "c.csv", "d.csv"]) == (["a/1.csv", "b/2.csv", "c.csv"], [])
     card = "- config_name: default\n  data_dir: null\n"
     assert chosen(tmp_path, card, ["en/a.csv", "de/b.csv"]) == (["de/b.csv", "en/a.csv"], [])
     card = "- config_name: default\n  data_dir: en\n"
@@ -339,3 +341,9 @@ def test_files_whose_names_do_not_say_their_format(hub):
     assert texts[:2] == ["A: talk 0.\nB: it ends.", "A: another 0."]
     part = download(asked | {"budget": "2 documents"})["parts"][0]
     assert 1 <= len(part["train"]) < 6
+    hub.commit("datasets/ada/held_out", {"talks/b.dev": b"A: of another dataset.\n"})
+    held_out = {"repository": "ada/held_out", "files": ["talks/*.dev"]}
+    parts = download(asked | {"hub": [{"repository": "ada/talks", "files": ["talks/*.train"]}, held_out]})["parts"]
+    assert [(len(part["train"]), part["validation"]) for part in parts] == [(6, []), (0, ["talks/b.dev"])]
+    done = stage("download", asked | {"hub": [held_out]}, "other")
+    assert "all files are for validation, by their names (ada/held_out: talks/b.dev)" in refusal(done)

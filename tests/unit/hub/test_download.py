@@ -229,6 +229,7 @@ def test_formats_and_splits():
     assert chosen(names) == (["a.jsonl", "b.jsonl.zst"], [])
     names = ["latest/dev.csv", "more.csv.gz", "test.csv", "contest.csv"]
     assert chosen(names) == (["contest.csv", "more.csv.gz"], ["latest/dev.csv"])
+    assert chosen(["a.csv", "b.jsonl"], files=["*.csv", "b.*"]) == (["a.csv", "b.jsonl"], [])
     assert chosen(["requirements.txt.gz"]) == (["requirements.txt.gz"], [])
     assert chosen(["dataset_infos.json", "en/part.json.gz"]) == (["en/part.json.gz"], [])
 

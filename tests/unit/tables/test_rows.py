@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import random
 import zipfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from babelmill.commands.score import lines_of
 from babelmill.core.files import UserError
+from babelmill.core.words import words_in
 from babelmill.tables.rows import Asked, Table, columns_of, rows, text_rows
 from babelmill.tables.text import BLOCK, BadRow, Form, read_text
 from helpers.tables import compress, table_bytes
@@ -365,6 +367,28 @@ def test_missing_files_folders_and_empty_files(tmp_path):
     for kind in (".jsonl", ".csv", ".txt"):
         (tmp_path / f"a{kind}").write_bytes(b"")
         assert texts_of(tmp_path / f"a{kind}", document="line") == []
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.zst", "a.parquet.gz", "a.conllu.gz"])
+def test_a_pointer_in_place_of_a_compressed_file_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes(POINTER)
+    with pytest.raises(UserError, match="this is a pointer of Git LFS"):
+        read_text(tmp_path / name) if "conllu" in name else texts_of(tmp_path / name)
+
+
+def test_words_of_long_texts_are_counted_in_parts(monkeypatch):
+    monkeypatch.setattr("babelmill.core.words.PART", 3)
+    draw = random.Random(1)
+    for size in range(40):
+        text = "".join(draw.choices("ab \n\u2003\x1f", k=size))
+        assert words_in(text) == len(text.split()), repr(text)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz"])
+def test_the_last_row_needs_no_line_end(tmp_path, name):
+    raw = b"text\nonly one"
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    assert texts_of(tmp_path / name) == ["only one"]
 
 
 def test_a_small_text_is_read_whole(tmp_path):

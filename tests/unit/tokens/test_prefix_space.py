@@ -12,9 +12,8 @@ from babelmill.core.files import UserError, read_json
 from babelmill.labels.data import frame_of
 from babelmill.tokens import prefix_space
 from babelmill.tokens.pretokenizer import parts
-from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer, measure, vocab_size
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 from helpers import stages
 

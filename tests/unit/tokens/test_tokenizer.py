@@ -16,8 +16,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, write_json
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts
-from babelmill.tokens.quality import measure, vocabulary_used
-from babelmill.tokens.tokenizer_file import encode, load_tokenizer, special_ids, vocab_size
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer, measure, special_ids, vocab_size, vocabulary_used
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS
 from helpers import stages
 from helpers.damage import flip_a_bit

@@ -68,7 +68,7 @@ def files_of(pattern: str, label: str, file_format: str | None = None) -> list[s
     """
     paths = expand_glob(pattern)
     if not paths:
-        folder = f"no such file; this is a folder: write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
+        folder = f"no such file; this is a folder: write {pattern.rstrip('/')}/*" if os.path.isdir(pattern) else ""
         raise UserError(f"{label} {pattern}: {folder or not_found(pattern)}")
     for path in paths:
         format_of(path, f"{label} ", file_format)

@@ -219,10 +219,11 @@ def run(job: Job[CorpusStage]) -> None:
     if examples := tally.examples.by_step():
         figures["examples"] = examples
     words = and_words(train.words, train.bytes, settings.bytes_per_word)
-    dropped = f"; {tally.dropped.total():,} dropped" if tally.dropped else ""
+    lost = f"; {tally.dropped.total():,} dropped" if tally.dropped else ""
+    lost += f"; {plural(len(tally.damaged_files), 'file')} not read to the end" if tally.damaged_files else ""
     figures["summary"] = (
         f"{plural(train.documents, 'document')}{words}, {short(train.bytes)}B;"
-        f" {validation.documents:,} for validation{dropped}"
+        f" {validation.documents:,} for validation{lost}"
     )
     manifest.write(out, settings, [output.name for output in outputs], [*download, *suites], figures)
     remarks = tally.remarks(paths)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from babelmill.config import schema
 from babelmill.config.languages import WORD
+from babelmill.core.words import words_in
 from babelmill.corpus.near_copies import near_copies
 from babelmill.corpus.record_batches import Spool, sizes_of
 from babelmill.corpus.tally import Tally
@@ -49,7 +50,7 @@ class Budget:
         if self.unit == "documents":
             return np.ones(batch.num_rows, np.int64)
         if self.unit == "exact words":
-            return np.array([len(text.split()) for text in batch["text"].to_pylist()], np.int64)
+            return np.array([*map(words_in, batch["text"].to_pylist())], np.int64)
         return sizes_of(batch)
 
 

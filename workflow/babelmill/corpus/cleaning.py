@@ -28,16 +28,17 @@ import pyarrow.parquet as pq
 
 from babelmill.config import schema
 from babelmill.core import manifest
+from babelmill.core.words import words_in
 from babelmill.corpus.choosing import Budget
 from babelmill.corpus.cleaners import steps_of
 from babelmill.corpus.identification import Identification, other_languages
 from babelmill.corpus.near_copies import BANDS, bands_of, compared
-from babelmill.corpus.record_batches import LABELS, PROMPT, keys_of, sides_of, sizes_of, texts_of
+from babelmill.corpus.record_batches import LABELS, PROMPT, keys_of, sides_of, sizes_of, strings, texts_of
 from babelmill.corpus.tally import Tally
 from babelmill.suites.items import ITEMS
 from babelmill.suites.items import texts_of as texts_of_items
 from babelmill.suites.sought import Sought, sought, whole_texts
-from babelmill.tokens.clean_text import CONTROL
+from babelmill.tokens.label_text import CONTROL
 
 SUSPICIOUS = {"nul_characters": "\0", "byte_order_marks": "\ufeff"}
 # What ftfy would also change, although nothing is broken there. (Normalisation and control characters have own keys.)
@@ -59,9 +60,8 @@ class Decontamination:
     suites: list[str]  # the names of the suites
     ends: list[int]  # how many items there are up to the end of each suite
 
-    def found_in(self, text: str) -> tuple[list[str], str]:
-        """Return the suites of the items that a text holds, sorted, and the first words that are in both."""
-        sequences = self.asked.found_in(text)
+    def suites_of(self, sequences: list[int]) -> tuple[list[str], str]:
+        """Return the suites of the items that have one of these sequences, sorted, and the words of the first one."""
         places = {bisect.bisect(self.ends, item) for item in self.asked.items_of(sequences)}
         return sorted(self.suites[i] for i in places), self.asked.words_of(sequences[0]) if sequences else ""
 
@@ -90,7 +90,7 @@ def prepared(batch: pa.RecordBatch, steps: Steps) -> tuple[pa.RecordBatch, Tally
     """Return the clean documents of a batch with the numbers that decide on them (see `Spool`), and their counts."""
     corpus, tally = steps.corpus, Tally()
     batch = clean(batch, steps, tally)
-    words = [[len(text.split()) for text in column.to_pylist()] for column in texts_of(batch).values()]
+    words = [[*map(words_in, column.to_pylist())] for column in texts_of(batch).values()]
     numbers = {"bytes": sizes_of(batch), "words": np.sum(np.array(words, np.int64), 0)}
     numbers |= zip(("key0", "key1"), keys_of(batch).T, strict=True)
     if {PROMPT, LABELS} & {*batch.schema.names}:
@@ -115,8 +115,10 @@ def clean(batch: pa.RecordBatch, steps: Steps, tally: Tally) -> pa.RecordBatch:
     for name, found in texts_of(batch).items():
         its_steps = [[*of_all, *own] if name == "text" else of_all for own in of_category]
         if name != "text" or any(its_steps):
-            texts = [_cleaned(text or "", its, tally) for text, its in zip(found.to_pylist(), its_steps, strict=True)]
-            batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(texts, pa.string()))
+            before = found.to_pylist()
+            texts = [_cleaned(text or "", its, tally) for text, its in zip(before, its_steps, strict=True)]
+            if texts != before:  # equal texts are the same objects, so this takes no time
+                batch = batch.set_column(batch.schema.get_field_index(name), name, strings(texts))
     if steps.identification is not None:
         notes = other_languages(batch["text"], steps.identification, tally)
         batch = keep(batch, [not note for note in notes], "other_language", tally, notes)
@@ -155,9 +157,10 @@ def is_used(category: str | None, names: list[str]) -> bool:
 def count_suspicious(batch: pa.RecordBatch, tally: Tally) -> None:
     """Count the documents of a batch that contain characters which nobody sees, and which stay."""
     texts = texts_of(batch).values()
-    raw = b"".join(data.to_pybytes() for text in texts if (data := text.buffers()[2]))
+    buffers = [data for text in texts if (data := text.buffers()[2])]
     for kind, character in SUSPICIOUS.items():
-        if character.encode() in raw:  # seldom; this takes a tenth of the time of the next lines
+        mark = re.compile(character.encode())
+        if any(map(mark.search, buffers)):  # seldom; this takes a tenth of the time of the next lines
             found = [pc.match_substring(text, character) for text in texts]
             tally.contains[kind] += functools.reduce(pc.or_, found).true_count
 
@@ -183,7 +186,7 @@ def _cleaned(text: str, steps: Sequence[Step], tally: Tally) -> str:
             tally.changed[kind] += 1
             if kind not in ("control_characters", "normalized"):
                 tally.examples.change(kind, text, after)
-        text = after
+            text = after
     return text
 
 
@@ -211,8 +214,9 @@ def _repair() -> Callable[[str], str]:
 def _held_items(batch: pa.RecordBatch, asked: Decontamination, tally: Tally) -> list[str]:
     """Return what each document holds of test items: the suites and the words; "" if nothing."""
     notes: list[str] = []
-    for text, size in zip(whole_texts(batch).to_pylist(), sizes_of(batch).tolist(), strict=True):
-        suites, words = asked.found_in(text)
+    found = asked.asked.found_in(whole_texts(batch).to_pylist())
+    for sequences, size in zip(found, sizes_of(batch).tolist(), strict=True):
+        suites, words = asked.suites_of(sequences)
         notes.append(f"{', '.join(suites)}: {words}" if suites else "")
         tally.suites.update(suites)
         tally.with_items += size if suites else 0

@@ -78,7 +78,7 @@ def batch_of(columns: Mapping[str, list[Any] | pa.Array], tally: Tally | None = 
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def strings(values: list[Any], tally: Tally | None) -> pa.StringArray:
+def strings(values: list[Any], tally: Tally | None = None) -> pa.StringArray:
     """Return an Arrow array of texts; a value that is none becomes JSON.
 
     For strings that are not ASCII, to encode them here is four times as fast as `pa.array`.

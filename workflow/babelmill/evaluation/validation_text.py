@@ -18,9 +18,8 @@ from babelmill.core.files import UserError
 from babelmill.evaluation.metrics import Score, entry
 from babelmill.evaluation.rows import Text
 from babelmill.tokens.documents import Documents
-from babelmill.tokens.quality import vocabulary_used
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.tokens.tokenizer_file import encode
+from babelmill.tokens.tokenizer_file import encode, vocabulary_used
 from babelmill.tokens.vocabulary import Vocabulary
 
 

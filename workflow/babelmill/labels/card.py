@@ -10,7 +10,7 @@ from babelmill.config import schema
 from babelmill.core.escape import Markdown, code, markdown
 from babelmill.evaluation.metrics import shown
 from babelmill.release.card.card import ModelCard
-from babelmill.tokens.clean_text import Cleaning
+from babelmill.tokens.label_text import Cleaning
 
 TASK = "text-classification"
 CODES = 50  # how many codes the card lists at most

@@ -25,8 +25,7 @@ from babelmill.evaluation.kept import intact_arrays, write_arrays
 from babelmill.labels.predictor import Pair, Predictor, Wanted
 from babelmill.runtime.run_lock import locked
 from babelmill.tables.rows import Asked, Table
-from babelmill.tokens.clean_text import Cleaning
-from babelmill.tokens.label_text import context_text
+from babelmill.tokens.label_text import Cleaning, context_text
 
 PART = 4096  # different texts that are sorted by length, predicted and kept together
 NUMBER = "row"  # the column with the numbers of rows

@@ -94,7 +94,7 @@ def look(path: Path, asked: Sought, seen: set[int], threads: int) -> dict[str, i
 
 def in_texts(text: pa.StringArray, asked: Sought) -> tuple[set[int], int, int]:
     """Return which sequences stand in texts, the number of the texts, and their bytes."""
-    found = {sequence for each in text.to_pylist() for sequence in asked.found_in(each)}
+    found = {sequence for of_text in asked.found_in(text.to_pylist()) for sequence in of_text}
     return found, len(text), pc.sum(pc.binary_length(text)).as_py()
 
 

@@ -5,7 +5,8 @@ in a row do. A text of fewer than 4 words says nothing, since its words may well
 for it. In scripts that put no spaces between words each character is a word, and two of them count as one here.
 
 Upper and lower case, punctuation, symbols and white space do not matter, nor where sentences and lines begin, nor
-characters that nobody sees. So a test sentence is also found in the middle of a longer one.
+characters that nobody sees. So a test sentence is also found in the middle of a longer one. Sequences are found by
+hashes of 64 bits, and then compared. (Two of a million have the same hash, so that one is missed, in 1 of 10^7 cases.)
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -26,6 +27,10 @@ TEXTS = ("prompt", "context", "text")  # columns of a corpus, in the order in wh
 LEAST = 4  # words of a text that is looked for
 LONGEST = 13  # words of a sequence that is looked for
 CHARACTERS = 2  # that count as a word
+BETWEEN = ""  # stands between the words of two texts
+FACTOR = np.uint64(0x9E3779B97F4A7C15)
+BITS = 20
+SHIFT = np.uint64(64 - BITS)
 # Characters inside words that nobody sees: soft hyphens, joiners, and what chooses between forms of a character.
 INVISIBLE = re.compile("[\u00ad\u200c\u200d\u2060\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 # Chinese, Japanese, Thai, Lao, Tibetan, Burmese and Khmer: each character is a word.
@@ -49,8 +54,9 @@ def _characters() -> tuple[np.ndarray, np.ndarray]:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case. Letters that have several forms get their composed one (NFC)."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", INVISIBLE.sub("", text))
+    if text.isascii():
+        return re.findall("[a-z0-9]+", text.lower())
+    text = unicodedata.normalize("NFC", INVISIBLE.sub("", text))
     becomes, is_word = _characters()
     characters = becomes[np.frombuffer(text.lower().encode("utf-32-le", "surrogatepass"), "<u4")]
     alone = is_word[characters]
@@ -71,21 +77,37 @@ class Sought:
     """Holds the sequences of words that are looked for. Each has a number: its place in `words`."""
 
     words: list[tuple[str, ...]]  # of each sequence
-    sequences: dict[tuple[str, ...], int]  # {words: number}
-    lengths: dict[tuple[str, ...], set[int]]  # {the first `LEAST` words of sequences: how many words these have}
     items: list[list[int]]  # the items that have each sequence, sorted
     short: list[int]  # the items of which no text is long enough
+    ids: dict[str, int]  # a number above 0 for each word of a sequence
+    # {number of words: (hashes of the sequences, sorted, and the number of each)}
+    hashes: dict[int, tuple[np.ndarray, np.ndarray]]
+    beginnings: np.ndarray  # bool [2^BITS]: whether the hash of a sequence's first `LEAST` words begins with these bits
 
-    def found_in(self, text: str) -> list[int]:
-        """Return the sequences that a text holds, sorted."""
-        words = words_of(text)
-        beginnings = zip(*(words[first:] for first in range(LEAST)), strict=False)
-        # No loop of Python's: hardly any place holds a beginning.
-        places = itertools.compress(itertools.count(), map(self.lengths.__contains__, beginnings))
-        sequences = (
-            tuple(words[at : at + length]) for at in places for length in self.lengths[*words[at : at + LEAST],]
-        )
-        return sorted({self.sequences[sequence] for sequence in sequences if sequence in self.sequences})
+    def found_in(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the sequences that each text holds, sorted."""
+        words, ends, found = list[str](), list[int](), [set[int]() for _ in texts]
+        for text in texts:
+            words += [*words_of(text), BETWEEN]
+            ends.append(len(words))
+        ids = np.fromiter(map(self.ids.get, words, itertools.repeat(0)), np.uint64, len(words))
+        at, hashes = np.arange(len(words)), np.zeros(len(words), np.uint64)
+        for length in range(1, max(self.hashes, default=0) + 1):
+            at = at[: np.searchsorted(at, len(words) - length, "right")]
+            hashes = _with_word(hashes[: len(at)], ids[at + length - 1])
+            if length == LEAST:  # hardly any place holds a beginning
+                begins = self.beginnings[hashes >> SHIFT]
+                at, hashes = at[begins], hashes[begins]
+            if length in self.hashes:
+                known, numbers = self.hashes[length]
+                place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+                hit = known[place] == hashes
+                of_texts = np.searchsorted(ends, at[hit], "right")
+                each_hit = zip(of_texts.tolist(), at[hit].tolist(), numbers[place[hit]].tolist(), strict=True)
+                for text, first, number in each_hit:
+                    if self.words[number] == tuple(words[first : first + length]):
+                        found[text].add(number)
+        return [sorted(each) for each in found]
 
     def items_of(self, sequences: Collection[int]) -> list[int]:
         """Return the items that have one of these sequences, sorted."""
@@ -102,8 +124,7 @@ class Sought:
 
 def sought(texts: Sequence[Sequence[str]]) -> Sought:
     """Return what is looked for, given the texts of each item."""
-    numbers, lengths = dict[tuple[str, ...], int](), dict[tuple[str, ...], set[int]]()
-    items, short = list[list[int]](), list[int]()
+    numbers, items, short = dict[tuple[str, ...], int](), list[list[int]](), list[int]()
     for item, its_texts in enumerate(texts):
         looked_for = False
         for words in map(words_of, its_texts):
@@ -112,16 +133,30 @@ def sought(texts: Sequence[Sequence[str]]) -> Sought:
                 continue
             looked_for, length = True, min(len(words), LONGEST * unit)
             for first in range(len(words) - length + 1):
-                sequence = tuple(words[first : first + length])
-                number = numbers.setdefault(sequence, len(numbers))
+                number = numbers.setdefault(tuple(words[first : first + length]), len(numbers))
                 if number == len(items):
                     items.append([])
-                    lengths.setdefault(sequence[:LEAST], set()).add(length)
                 if item not in items[number][-1:]:
                     items[number].append(item)
         if not looked_for:
             short.append(item)
-    return Sought(list(numbers), numbers, lengths, items, short)
+    ids = {word: i for i, word in enumerate(dict.fromkeys(itertools.chain.from_iterable(numbers)), 1)}
+    beginnings, hashes = np.zeros(1 << BITS, bool), dict[int, tuple[np.ndarray, np.ndarray]]()
+    for length in sorted({*map(len, numbers)}):
+        those = [sequence for sequence in numbers if len(sequence) == length]
+        found = np.zeros(len(those), np.uint64)
+        for place, column in enumerate(zip(*those, strict=True), 1):
+            found = _with_word(found, np.fromiter(map(ids.__getitem__, column), np.uint64, len(those)))
+            if place == LEAST:
+                beginnings[found >> SHIFT] = True
+        order = np.argsort(found)
+        hashes[length] = found[order], np.array([numbers[sequence] for sequence in those])[order]
+    return Sought(list(numbers), items, short, ids, hashes, beginnings)
+
+
+def _with_word(hashes: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Return the hashes of sequences of words with one more word each, given the numbers of these words."""
+    return (hashes + ids) * FACTOR
 
 
 def whole_texts(batch: pa.RecordBatch) -> pa.StringArray:

@@ -24,7 +24,7 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, MAX_FIELD, format_of
 from babelmill.core.templates import OF_FILE, fill
-from babelmill.core.words import plural
+from babelmill.core.words import plural, words_in
 from babelmill.tables import text as files
 from babelmill.tables.text import UNDECODED, BadRow, Blocks, Form, OnBadRow, opened, stop
 
@@ -205,7 +205,7 @@ def _of_words(blocks: Blocks, words: int) -> Iterator[tuple[list[int], list[str]
     held, first, count = list[str](), 1, 0  # what is waiting for more words, the number of its first line, its words
     for begin, lines in _lines(blocks):
         numbers, texts, done = list[int](), list[str](), 0
-        for place, there in enumerate(map(len, map(str.split, lines))):
+        for place, there in enumerate(map(words_in, lines)):
             count += there
             if count < words:
                 continue

@@ -22,13 +22,14 @@ BLOCK = 1 << 18  # bytes read at a time; with more, the system gives new memory 
 LONGEST = 1 << 29  # characters of a line or a document; a batch of Arrow strings holds at most 2 GiB
 MANY_NULS = 20  # one byte in so many: UTF-16 or binary data. Text with a stray NUL has fewer
 UTF_16 = "text in UTF-16 or UTF-32: convert it to UTF-8, as with iconv -f UTF-16 -t UTF-8"
+LFS = b"version https://git-lfs"
 KINDS = {  # what files are that begin so, and what their owner can do about it
     b"PK\x03\x04": "a zip archive (or a Word, Excel or EPUB document): unpack it, or save its text",
     b"%PDF-": "a PDF document: extract its text, for instance with pdftotext",
     b"\x1f\x8b": "gzip-compressed data: let its name end in .gz, or unpack it",
     b"\x28\xb5\x2f\xfd": "zstd-compressed data: let its name end in .zst, or unpack it",
     b"PAR1": "a Parquet file: let its name end in .parquet",
-    b"version https://git-lfs": "a pointer of Git LFS, not the file itself: run `git lfs pull` where it comes from",
+    LFS: "a pointer of Git LFS, not the file itself: run `git lfs pull` where it comes from",
     b"\xff\xfe": UTF_16,
     b"\xfe\xff": UTF_16,
 }
@@ -84,6 +85,10 @@ def opened(path: Path, compression: str | None) -> Iterator[IO[bytes]]:
     if path.is_dir():
         raise UserError(f"{escape.line(path)}: this is a folder; name a file in it")
     try:
+        if compression:
+            with open(path, "rb") as stream:
+                if (head := stream.read(len(LFS))) == LFS:
+                    refuse_other_kinds(path, head)
         # Arrow notices a .gz or .zst that ends early; the package `zstandard` does not.
         packed: Any = pa.input_stream(str(path), compression=compression) if compression else None
         with io.BufferedReader(packed, BLOCK) if compression else open(path, "rb") as stream:

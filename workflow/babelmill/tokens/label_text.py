@@ -1,11 +1,12 @@
-"""Read the cells of columns of labels or contexts as text, for every format of table.
+"""Read the cells of labelled tables as text, and clean a new text as the corpus cleaned those that a model learnt.
 
 If pandas once read a code as a float, the file holds `61110.0`: who reads codes (`labels/corpus_codes.py`) takes it for
 `61110`, unless a code of this name exists.
 """
 
 import re
-from typing import Any
+import unicodedata
+from typing import Any, Literal, NamedTuple
 
 MISSING = frozenset({"", "NaN", "null", "NULL"})
 NO_LABEL = MISSING | {"nan", "NA"}  # R writes NA
@@ -42,3 +43,23 @@ def context_text(value: Any) -> str:
         value = str(value).lower() if isinstance(value, bool) else str(value)  # as in JSON
     value = stripped(value)
     return "" if value in MISSING else without_fraction(value)
+
+
+# Unicode category Cc without white space: if a form feed or a next-line mark were removed, two words would become one.
+CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\u0084\u0086-\u009f]"
+_CONTROL = re.compile(CONTROL)
+
+
+class Cleaning(NamedTuple):
+    """Says what to change in a text."""
+
+    normalization: Literal["none", "NFC"] = "none"  # the value of `corpus.normalization`
+    control_characters: Literal["keep", "remove"] = "keep"  # the value of `corpus.control_characters`
+
+    def of(self, text: str) -> str:
+        """Return a text as the corpus would clean it."""
+        if self.control_characters == "remove":
+            text = _CONTROL.sub("", text)
+        if self.normalization != "none" and not text.isascii():
+            text = unicodedata.normalize(self.normalization, text)
+        return text

@@ -1,21 +1,43 @@
-"""Load a tokenizer.json with the settings that we need, and encode documents with it."""
+"""Load a tokenizer.json with the settings that we need, encode documents with it, and measure it on a text.
+
+The tokenizer of a published model stays unchanged. Such tokenizers name their special tokens in several files, and no
+single file names all of them. `vocabulary.py` needs the tokens that begin and end a text. Only some objectives need a
+mask token, and some models have none.
+"""
 
 import itertools
 import os
 from array import array
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, processors
 
 from babelmill.core import escape
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_object
+from babelmill.core.words import count_words
 from babelmill.tokens import characters, prefix_space
 from babelmill.tokens.pretokenizer import parts
-from babelmill.tokens.vocabulary import BOS
+from babelmill.tokens.vocabulary import BOS, NEEDED
 
 LONG = 1 << 20  # characters; longer documents are encoded in parts
 GROUP = 64  # number of parts to encode at a time
+# The files of a published tokenizer.
+FILES = [
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json"),
+    *("merges.txt", "vocab.txt", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "chat_template.jinja"),
+    "generation_config.json",  # also says which tokens end a text
+]
+# The first of these tokens that exists gets the role.
+NAMES = {
+    "begin": ("bos", "cls", "eos"),
+    "end": ("eos", "sep", "bos"),
+    "pad": ("pad",),
+    "mask": ("mask",),
+    "unknown": ("unk",),
+}
 
 
 def use_threads(threads: int) -> None:
@@ -90,3 +112,87 @@ def encode(tokenizer: Tokenizer, texts: list[str], prompts: bool = False) -> tup
             tokens.extend(ids)  # measured: twice as fast as NumPy on a list
             lengths[document] += len(ids)
     return np.frombuffer(tokens, np.uint32), lengths
+
+
+# How good a tokenizer is on a text.
+
+
+def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, float]:
+    """Return figures of a tokenizer on a text.
+
+    * `bytes_per_token`: UTF-8 bytes of the text divided by its number of tokens (special tokens do not count).
+    * `tokens_per_word`: fertility, the number of tokens divided by the number of words between white space (Rust et
+      al. 2021, arXiv:2012.15613). In scripts without spaces, such "words" are whole clauses.
+    * `round_trip_rate`: share of the documents (or of the parts of long documents) that decoding restores exactly.
+
+    The space that `tokenizer.prefix_space` puts before a text is no part of the text.
+    """
+    size = tokens = words = total = intact = 0
+    for documents in batches:
+        texts = [part for text in documents for part in parts(text)]
+        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
+        intact += sum(text == again for text, again in zip(texts, decoded, strict=True))
+        total += len(texts)
+        tokens += sum(map(len, ids))
+        size += sum(len(text.encode()) for text in texts)
+        words += count_words(texts)
+    return {
+        "bytes_per_token": size / max(tokens, 1),
+        "tokens_per_word": tokens / max(words, 1),
+        "round_trip_rate": intact / max(total, 1),
+    }
+
+
+def count_tokens(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> np.ndarray:
+    """Return how often each token occurs in a text: [vocabulary size] int64."""
+    counts = np.zeros(vocab_size(tokenizer), np.int64)
+    for texts in batches:
+        counts += np.bincount(encode(tokenizer, texts)[0], minlength=len(counts))
+    return counts
+
+
+def vocabulary_used(tokenizer: Tokenizer, counts: np.ndarray) -> float:
+    """Return the share of the entries (without special tokens) that occur. `counts` [vocabulary size]: occurrences."""
+    occurs = counts > 0
+    special = special_ids(tokenizer)
+    occurs[special] = False
+    return float(occurs.sum() / (len(occurs) - len(special)))
+
+
+# Tokenizers of published models.
+
+
+def has_our_tokens(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer has the special tokens that each tokenizer of this workflow has."""
+    return all(tokenizer.token_to_id(token) is not None for token in NEEDED)
+
+
+def roles_of(folder: Path, tokenizer: Tokenizer, where: str) -> dict[str, int | None]:
+    """Return the number of a tokenizer's entries, and for each role the id of its token, or None if there is none.
+
+    The config.json in the folder of the tokenizer names tokens by their ids. A UserError, which begins with `where`,
+    says that no token begins or ends a text.
+    """
+    entries = vocab_size(tokenizer)
+    config = _read(folder / "config.json")
+    named = [_read(folder / file) for file in ("tokenizer_config.json", "special_tokens_map.json")]
+
+    def id_of(name: str) -> int | None:
+        for file in named:
+            token = file.get(f"{name}_token")
+            token = token.get("content") if isinstance(token, dict) else token
+            if isinstance(token, str) and (found := tokenizer.token_to_id(token)) is not None:
+                return found
+        number = config.get(f"{name}_token_id")
+        number = number[0] if isinstance(number, list) and number else number
+        return number if isinstance(number, int) and 0 <= number < entries else None
+
+    roles = {role: next((i for i in map(id_of, names) if i is not None), None) for role, names in NAMES.items()}
+    if roles["begin"] is None:
+        raise UserError(f"{where}: no token begins or ends a text (bos_token, cls_token, eos_token or sep_token)")
+    return {"entries": entries} | roles
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_object(path) if path.is_file() else {}

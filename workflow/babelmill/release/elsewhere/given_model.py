@@ -97,7 +97,7 @@ def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str,
     from babelmill.hub.files import of_repository
     from babelmill.hub.sources import MODEL, resolve
     from babelmill.release.elsewhere.foreign_model import require_config, weight_files
-    from babelmill.tokens.published_tokenizer import FILES
+    from babelmill.tokens.tokenizer_file import FILES
 
     use = dataclasses.replace(
         MODEL, key="MODEL", revision_key="--revision", instead="name a folder, or another repository"
