@@ -85,12 +85,9 @@ def exact(case) -> None:
     trainer = case.trainer(*small)
     for number in range(3):
         trainer.run_step(number)
-    saved, state = (
-        {name: t.detach().cpu().clone() for name, t in trainer.state.tensors().items()},
-        trainer.state.numbers(),
-    )
+    saved = {name: t.detach().cpu().clone() for name, t in trainer.state.tensors().items()}
     resumed = case.trainer(*small)
-    resumed.state.restore(saved, state)
+    resumed.state.restore(saved)
     ends = []
     for each in (trainer, resumed):
         each.run_step(3)
@@ -279,8 +276,8 @@ def parts(case) -> None:
     note("average", lambda: trainer.average.update(5))
     note("clipping", lambda: trainer._gradients.clip(1.0))
     rows = trainer._share(step)[0][1]
-    note("micro-batch", lambda: trainer.network.micro_batch(trainer._stream, rows, length, step.weights))
-    note("forward and backward, not compiled", lambda: trainer._learn(rows, length, step.weights))
+    note("micro-batch", lambda: trainer.network.micro_batch(trainer.stream, rows, length, step.weights))
+    note("forward and backward, not compiled", lambda: trainer.run_pass(trainer.stream, rows, length, step.weights))
     hidden = torch.randn(tokens // length, length, trainer.network._shape.hidden_size, device=case.device)
     mixing, layers = trainer.model.transformer.dwa_modules, 2 * trainer.network._shape.num_hidden_layers
     change, gradient = torch.zeros_like(hidden, dtype=torch.bfloat16), torch.ones_like(hidden)

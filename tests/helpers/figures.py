@@ -304,7 +304,7 @@ def averaging_figures(_: Path) -> dict:
     result: dict[str, Any] = {}
     for limit in (0.1, 2.0, 100.0):
         gradient = torch.arange(1.0, 5.0)
-        norm, finite = clip(gradient, limit)
+        norm, finite = clip([gradient], gradient.norm(), limit)
         result[f"clip to {limit}"] = [norm.item(), finite.item(), *gradient.tolist()]
     model = small_model()
     moving = MovingAverage(dict(model.named_parameters()), 0.05)
@@ -416,7 +416,11 @@ def training_figures(folder: Path) -> dict:
             kinds = {str(p.dtype) for p in (*trainer.model.parameters(), *trainer.average.tensors.values())}
             kinds |= {str(parameter.grad.dtype) for parameter in trainer.model.parameters()}
             kinds |= {str(keep(torch.zeros(1, dtype=torch.int32), 4, 0.1).dtype)}
-            kinds |= {str(tensor.dtype) for n, tensor in trainer.state.tensors().items() if not n.endswith(".step")}
+            kinds |= {
+                str(tensor.dtype)
+                for n, tensor in trainer.state.tensors().items()
+                if not n.startswith("optimizer.step.")
+            }
             result["types"] = sorted(kinds)
     return result
 

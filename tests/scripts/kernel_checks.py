@@ -180,7 +180,7 @@ def compare_steps(length: int, kind: torch.dtype, most: float, **values: bool) -
     for trainer in (plain, fused):
         step = trainer.plan.step(3)
         trainer.network.begin_step(3)
-        batch = trainer.network.micro_batch(trainer._stream, step.rows[:3], length, step.weights)
+        batch = trainer.network.micro_batch(trainer.stream, step.rows[:3], length, step.weights)
         with torch.no_grad():
             trainer.model.eval()
             evaluated = trainer.network.forward(batch, trainer.plan.groups)[1]

@@ -52,16 +52,9 @@ log = logging.getLogger("babelmill.base_model")
 
 def check_architecture(settings: BaseModelStage, kind: ForeignKind, config: dict[str, Any], where: str) -> None:
     """Raise a UserError, before the weights are fetched, if the configuration asks for another architecture."""
-    of_transformers = kind in ("llada", "transformers")
-    if of_transformers and not settings.auto_class:
-        raise UserError(
-            f"{where} is a {config['model_type']} model of transformers: set model.architecture: transformers next to"
-            " model.source"
-        )
-    if kind == "norbert4" and settings.architecture != "norbert4":
-        raise UserError(f"{where} is a NorBERT4 model: set model.architecture: norbert4 next to model.source")
-    if kind == "gpt_bert" and (settings.auto_class or settings.architecture != "gpt_bert"):
-        raise UserError(f"{where} is a GPT-BERT model: remove model.architecture next to model.source")
+    wanted = kind if kind in ("gpt_bert", "norbert4") else "transformers"
+    if wanted != ("transformers" if settings.auto_class else settings.architecture):
+        raise UserError(f"{where} is a {kind} model: set model.architecture: {wanted} next to model.source")
     if kind == "transformers":
         from babelmill.training.networks.transformers_models import read_config  # takes seconds
 
@@ -90,32 +83,31 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], adapt: bool, rows: int
 
 def drop_code(path: Path) -> None:
     """Replace a tokenizer's class by transformers' general class for tokenizer.json if its author's code defines it."""
-    if path.is_file() and "auto_map" in (config := read_object(path)):
-        write_json(
-            path, {k: v for k, v in config.items() if k != "auto_map"} | {"tokenizer_class": "PreTrainedTokenizerFast"}
-        )
+    if path.is_file() and (config := read_object(path)).pop("auto_map", None):
+        write_json(path, config | {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 
 def instructed(names: list[str], tokenizer_config: Path | None, repository: str) -> bool:
     """Return whether a model was tuned on instructions: it has a chat template, or its name says so."""
-    template = "chat_template.jinja" in names
-    if tokenizer_config:
-        template |= "chat_template" in read_object(tokenizer_config)
-    return template or bool(re.search(r"[-_](instruct|chat|it)\b", repository, re.IGNORECASE))
+    template = tokenizer_config is not None and "chat_template" in read_object(tokenizer_config)
+    by_name = re.search(r"[-_](instruct|chat|it)\b", repository, re.IGNORECASE)
+    return template or "chat_template.jinja" in names or by_name is not None
 
 
 def run(job: Job[BaseModelStage]) -> None:
-    """Fetch the model, read it, and write it."""
-    settings = job.settings
-    local, source = next(iter(settings.sources), None), settings.source or {}
-    files = in_a_folder(Path(local)) if local else of_source(MODEL, source)
-    where = files.where
-    log.info("%s", where)
-    if settings.unchanged:
-        keep_unchanged(job, files)
-        if not local:
-            revisions.record(MODEL.repo_type, **files.figures)
-        return
+    """Fetch the model and write it, unchanged or in the form in which a training reads it."""
+    local = next(iter(job.settings.sources), None)
+    files = in_a_folder(Path(local)) if local else of_source(MODEL, job.settings.source or {})
+    log.info("%s", files.where)
+    (keep_unchanged if job.settings.unchanged else write_to_continue)(job, files)
+    if not local:
+        revisions.record(MODEL.repo_type, **files.figures)
+
+
+def write_to_continue(job: Job[BaseModelStage], files: Files) -> None:
+    """Write the tensors of a model, its configuration and its tokenizer, so that training can continue it."""
+    settings, where = job.settings, files.where
+    local = next(iter(settings.sources), None)
     config = read_object(require_config(files), f"{where}: config.json")
     kind = kind_of(config, where)
     check_architecture(settings, kind, config, where)
@@ -123,8 +115,7 @@ def run(job: Job[BaseModelStage]) -> None:
     weights = open_weights(files.get(chosen), where)
     heads: dict[str, torch.Tensor] = {}
     codes = None
-    of_labels = settings.auto_class == OBJECTIVES["labels"].auto_class
-    if of_labels and occcanine.is_of(weights):
+    if settings.auto_class == OBJECTIVES["labels"].auto_class and occcanine.is_of(weights):
         heads, codes = occcanine.heads_of(weights, where)
         weights = occcanine.encoder_of(weights)
     model = read_model(kind, config, weights, settings.auto_class, where)
@@ -162,18 +153,13 @@ def run(job: Job[BaseModelStage]) -> None:
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
         figures["sources"] = [{"path": path, "sha256": digest} for path, digest in content.items()]
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
-    if not local:
-        revisions.record(MODEL.repo_type, **files.figures)
 
 
 def all_numbers(tensor: torch.Tensor) -> bool:
     """Return whether all values of a tensor are finite. (A part at a time: the library needs memory for a copy.)"""
-    if not tensor.is_floating_point():
-        return True
     parts = tensor.reshape(-1).split(1 << 20)
-    if tensor.element_size() == 1:  # the library cannot tell of numbers of 8 bits
-        parts = (part.float() for part in parts)
-    return all(bool(part.isfinite().all()) for part in parts)
+    # The library cannot tell of numbers of 8 bits.
+    return all(bool((part.float() if part.element_size() == 1 else part).isfinite().all()) for part in parts)
 
 
 def keep_unchanged(job: Job[BaseModelStage], files: Files) -> None:

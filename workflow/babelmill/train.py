@@ -89,27 +89,23 @@ def train(job: Job[TrainStage]) -> int:
     source = next(iter(settings.folders("source")), None)
     processes.on_main(lambda: verify(settings, tokenizer, shards, source))
 
-    given = settings, tokenizer, shards
-    data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
-    run_identity = identity(settings.raw, tokenizer, shards, source)
-    sizes = settings.bytes_per_word if settings.train.words else looked_after.bytes_per_word
-
-    def counted() -> list[float]:
-        return [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, shards, strict=True)]
-
-    words = processes.on_main(counted) if settings.train.words else ()
+    labels = settings.train.objective == "labels"
+    data = LabelledData(settings, tokenizer, shards, source) if labels else Data(settings, tokenizer, shards)
+    sizes = (settings if settings.train.words else looked_after).bytes_per_word
+    words = processes.on_main(
+        lambda: [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, shards, strict=True)]
+    )
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight, words)
+    tokens, rate = plan.tokens_until(plan.steps), plan.words_per_token(words)
     here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
-    compiles = settings.model.architecture in schema.OURS and settings.train.objective != "labels"
+    compiles = settings.model.architecture in schema.OURS and not labels
     graphs = graphs_of(run, processes, compiles, job.threads, COMPILED)
-    about_run = run_identity, run, training_history.draw
+    about_run = identity(settings.raw, tokenizer, shards, source), run, training_history.draw
     with RunFolder(CHECKPOINTS / job.name, *about_run) as folder:
-        tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(looked_after.name, job.args.attempt, plan.steps, tokens, here))
         # `settings.raw`, which the run's identity and the manifest have, stays as asked.
-        settings = settings.model_copy(
-            update={"train": settings.train.model_copy(update={"precision": done.precision})}
-        )
+        train = settings.train.model_copy(update={"precision": done.precision})
+        settings = settings.model_copy(update={"train": train})
         if isinstance(data, LabelledData):
             network = make_labels_network(settings, data, source, processes)
         else:
@@ -124,21 +120,16 @@ def train(job: Job[TrainStage]) -> int:
         of_loop = None
         if done.steps:
             tensors, state = folder.checkpoints.load(done.steps, trainer.state.rows)
-            trainer.state.restore(tensors, state)
+            trainer.state.restore(tensors)
             of_loop = state["loop"]
-        rate = plan.words_per_token(processes.on_main(counted))
         if processes.main:
             announce(trainer, folder.path, done.steps, job.gpus, rate, here)
         trainer.state.copy_from_main()
         snapshots = DueSnapshots(looked_after, plan, rate, folder)
         due = processes.on_main(lambda: snapshots.due(done))
-        loop = Loop(trainer, run, folder, done, stop, of_loop, due, rate)
-        if finished := loop.run():
-            missing = processes.on_main(snapshots.missing)
-            there = processes.on_main(lambda: [*folder.snapshots.kept()])
+        if finished := Loop(trainer, run, folder, done, stop, of_loop, due, rate).run():
             about = {"seconds": round(time.monotonic() - began, 1), "words": round(rate * tokens)}
-            about |= {"snapshots": there} if there else {}
-            about |= {"missing_snapshots": missing} if missing else {}
+            about |= processes.on_main(snapshots.figures)
             write_results(job.out, trainer, data.vocabulary.ids, folder, about)
     processes.stop()
     return 0 if finished else EXIT_CODE
@@ -236,13 +227,11 @@ def write_results(out: Path, trainer: Trainer, ids: dict[str, Any], folder: RunF
     """
     plan, settings, state = trainer.plan, trainer.settings, trainer.state
     sources = settings.folders("source")
-    prefixes = {"model": "model.", "ema": "average." if trainer.average.tensors else ""}
 
     def write(shapes: dict[str, torch.Tensor], load: Load) -> None:
-        for name, prefix in prefixes.items():
+        for name, prefix in (("model", "model."), ("ema", "average.")):
             path = out / f"{name}.safetensors"
-            if prefix:
-                theirs = {key.removeprefix(prefix): shapes[key] for key in shapes if key.startswith(prefix)}
+            if theirs := {key.removeprefix(prefix): shapes[key] for key in shapes if key.startswith(prefix)}:
                 checkpoint.write_tensors(path, theirs, {"format": "pt"}, lambda key, prefix=prefix: load(prefix + key))
             else:
                 link_or_copy(out / "model.safetensors", path)
@@ -257,8 +246,8 @@ def write_results(out: Path, trainer: Trainer, ids: dict[str, Any], folder: RunF
             "parameters": trainer.network.parameters,
             "precision": settings.train.precision,
             "ran_with": attempts_of(folder.path).get("ran_with", []),
+            **about,
         }
-        figures |= about
         if len(settings.languages) > 1:
             shares = plan.mixture.shares / plan.mixture.shares.sum()
             figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
@@ -276,8 +265,7 @@ def write_results(out: Path, trainer: Trainer, ids: dict[str, Any], folder: RunF
         upstream = [settings.folder("tokenizer"), *settings.folders("shards"), *sources]
         manifest.write(out, settings, files, upstream, figures, also=modules_of(folder.path))
 
-    names = [key for prefix in prefixes.values() if prefix for key in state.tensors() if key.startswith(prefix)]
-    state.with_whole(names, write)
+    state.with_whole([name for name in state.tensors() if name.startswith(("model.", "average."))], write)
 
 
 def main() -> int:

@@ -202,7 +202,7 @@ def test_what_the_configuration_says_of_the_shape_is_compared():
 
 def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
     config = write_published()
-    assert "is a GPT-BERT model: remove model.architecture next to model.source" in refused()
+    assert "is a gpt_bert model: set model.architecture: gpt_bert next to model.source" in refused()
     made = run(auto_class=None)
     assert made["figures"]["architecture"] == "gpt_bert"
     expected = {name.removeprefix("module."): value.float() for name, value in published_model()[1].items()}

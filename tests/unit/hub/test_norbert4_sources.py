@@ -93,7 +93,7 @@ def test_a_tokenizer_with_other_names_stays_as_it_is():
 
 def test_what_does_not_fit_is_one_line(theirs):
     config = read_json(Path("theirs/config.json"))
-    assert "is a NorBERT4 model: set model.architecture: norbert4 next to model.source" in refused(
+    assert "is a norbert4 model: set model.architecture: norbert4 next to model.source" in refused(
         architecture="gpt_bert"
     )
     assert "model.num_hidden_layers = 9: the model in theirs has 5" in refused(shape={"num_hidden_layers": 9})
@@ -121,7 +121,7 @@ def test_a_gpt_bert_or_a_label_model_is_refused():
     written |= {"num_attention_heads": 1, "num_hidden_layers": 1, "max_position_embeddings": 8}
     written |= {"position_bucket_size": 4, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
     write_json("theirs/config.json", written | {"layer_norm_eps": 1e-5})
-    assert "is a GPT-BERT model: remove model.architecture" in refused()
+    assert "is a gpt_bert model: set model.architecture: gpt_bert" in refused()
     values = {"models": {"more": {"languages": ["eng"], "model": {"architecture": "norbert4"}}}}
     values["models"]["more"]["train"] = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
     with pytest.raises(UserError, match="norbert4 has no labels"):

@@ -224,7 +224,7 @@ def test_the_loss_is_what_its_parts_say_whatever_the_forward_passes(make, code):
     """Its gradient is summed over several passes; codes weigh alike, rows weigh alike."""
     trainer = make(code=code)
     step = trainer.plan.step(5)
-    batch = trainer._stream.micro_batch(step.rows, LENGTH, step.weights)
+    batch = trainer.stream.micro_batch(step.rows, LENGTH, step.weights)
     trainer.model.eval()
     scores, symbols = plain(trainer)(batch.input_ids, batch.seen, batch.blocks)
     wanted = F.binary_cross_entropy_with_logits(scores, batch.classes)
@@ -233,7 +233,7 @@ def test_the_loss_is_what_its_parts_say_whatever_the_forward_passes(make, code):
         wanted = 0.5 * wanted + 0.5 * spelt.sum() / batch.classes.sum() + 0.5 * empty.mean()
     total = 0.0
     for part in (slice(0, 10), slice(10, None)):
-        mine = trainer._stream.micro_batch(step.rows[part], LENGTH, step.weights)
+        mine = trainer.stream.micro_batch(step.rows[part], LENGTH, step.weights)
         loss, _ = trainer.network.forward(mine, trainer.plan.groups)
         total += loss.item()
     assert total == pytest.approx(wanted.item(), rel=1e-5)
@@ -266,7 +266,7 @@ def test_it_is_learnt(make, code, steps):
 def test_the_decoder_is_shown_the_symbols_before(make):
     trainer = make()
     step = trainer.plan.step(0)
-    batch = trainer._stream.micro_batch(step.rows, LENGTH, step.weights)
+    batch = trainer.stream.micro_batch(step.rows, LENGTH, step.weights)
     model = plain(trainer)
     _, symbols = model(batch.input_ids, batch.seen, batch.blocks)
     other = batch.blocks.clone()
@@ -283,7 +283,7 @@ def test_rows_without_targets_add_nothing(make, code):
     trainer = make(code=code)
     step = trainer.plan.step(0)
     none = dealing.without_targets(step.rows[:3])
-    loss, sums = trainer.network.forward(trainer._stream.micro_batch(none, LENGTH, step.weights), trainer.plan.groups)
+    loss, sums = trainer.network.forward(trainer.stream.micro_batch(none, LENGTH, step.weights), trainer.plan.groups)
     assert loss == 0 and not sums.any() and not trainer.plan.group_counts(none).any()
 
 

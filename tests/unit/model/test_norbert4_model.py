@@ -6,8 +6,9 @@ from torch.nn import functional as F
 
 from babelmill.model.gpt_bert import training_mask
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
+from babelmill.training.kernels import dropout
 from babelmill.training.kernels.dropout import Keys
-from babelmill.training.kernels.install import install_norbert4
+from babelmill.training.kernels.install import KeyedNorBERT4Attention
 from babelmill.training.networks.gpt_bert import from_scores_to_cap, size_of
 from helpers.models.published import norbert4
 
@@ -40,7 +41,7 @@ def test_equals_the_published_definition(golden, mode, implementation):
     model = NorBERT4(shape).double()
     model.load_state_dict({n.removeprefix("weight."): t for n, t in numbers.items() if n.startswith("weight.")})
     if implementation == "trained":
-        install_norbert4(model, Keys(0, torch.device("cpu")))
+        dropout.install(model, Keys(0, torch.device("cpu")), KeyedNorBERT4Attention)
         implementation = "sdpa"
     length = numbers["input_ids"].size(1)
     allowed = numbers["attention_mask"][:, None, None, :].expand(-1, 1, length, length)

@@ -12,7 +12,7 @@ from babelmill.training.optimization.gradients import Sharding
 from babelmill.training.optimization.optim import Lamb, parameter_groups
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer
-from helpers.training.training_data import documents, write_documents
+from helpers.training.training_data import documents, section, write_documents
 
 STEP = 35
 # Their results are on the host, or their shapes depend on values.
@@ -72,7 +72,7 @@ def test_operations_of_lamb_on_parts_of_parameters():
     for parameter in parameters.values():
         parameter.grad = torch.ones_like(parameter)
     shapes = {name: torch.Size((3000, 3)) for name in parameters}
-    optimizer = Lamb(parameter_groups(parameters.items(), 0.1), 0.1, sharding=Sharding(shapes, ALONE))
+    optimizer = Lamb(parameter_groups(parameters.items(), 0.1), section("train"), Sharding(shapes, ALONE))
     finite = torch.ones(())
     optimizer.update(0.1, finite)
     with Dispatches() as seen:
@@ -92,7 +92,7 @@ def test_operations_of_a_step(make):
 
     found = {
         "micro-batch": counted(
-            lambda: trainer.network.micro_batch(trainer._stream, step.rows[:5], step.length, step.weights)
+            lambda: trainer.network.micro_batch(trainer.stream, step.rows[:5], step.length, step.weights)
         )
     }
     finite = torch.ones(())
@@ -102,7 +102,8 @@ def test_operations_of_a_step(make):
     found["clipping"] = counted(lambda: trainer._gradients.clip(1.0))
     # The hashes of dropout are int32, and a part of a compiled kernel on a GPU.
     learned = [
-        counted(lambda t=t: t._learn(step.rows[:5], step.length, step.weights), torch.int32) for t in (trainer, deeper)
+        counted(lambda t=t: t.run_pass(t.stream, step.rows[:5], step.length, step.weights), torch.int32)
+        for t in (trainer, deeper)
     ]
     found["a layer, forwards and backwards"] = learned[1] - learned[0]
     limits = {"micro-batch": 160, "LAMB": 29, "LAMB of another layer": 0, "average": 1, "clipping": 16}

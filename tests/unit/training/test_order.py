@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan import randomness
 from babelmill.training.plan.plan import Plan, Step
 from babelmill.training.plan.randomness import DOCUMENTS, ORDER
 from babelmill.training.plan.rows import Packed
-from helpers.training.tiny_trainer import ALONE, make_trainer, train_together
+from helpers.training.tiny_trainer import make_trainer
 from helpers.training.training_data import VOCABULARY, documents, section, stream, write_documents
 
 SEED, CPU = 7, torch.device("cpu")
@@ -103,34 +102,6 @@ def test_a_run_resumes_at_any_step_without_what_came_before(shards):
         assert same(again.step(int(number)), forwards[number])
     other = Plan(train.model_copy(update={"seed": 8}), 1.0, layouts)
     assert not same(other.step(3), forwards[3])
-
-
-def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> list[np.ndarray]:
-    """The gradients of some steps, over all processes; the languages' epochs end in between."""
-    trainer, found = make_trainer(shards, processes, dropout=0.1, order="documents"), []
-    for step in (0, 17, 38):
-        trainer._learn_share(trainer._take(step))
-        trainer._gradients.reduce()
-        found.append(trainer._gradients.flat.numpy().copy())
-    return found
-
-
-def one_of_several(processes: Processes, folder: Path) -> list[np.ndarray]:
-    """What `gradients` finds in one of the processes."""
-    found = gradients([ShardFile.open(path) for path in sorted(folder.glob("[01].safetensors"))], processes)
-    processes.stop()
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("forks")  # whose server is prepared once
-@pytest.mark.parametrize("size", [2, 3])
-def test_several_processes_read_the_same_batches(tmp_path, size):
-    alone = gradients(corpora(tmp_path)[:2])
-    for answer in train_together(size, one_of_several, tmp_path):
-        for found, expected in zip(answer, alone, strict=True):
-            assert np.linalg.norm(expected) > 0.01
-            assert np.linalg.norm(found - expected) <= 1e-6 * np.linalg.norm(expected)
 
 
 def test_validation_stays_as_it_is(shards):

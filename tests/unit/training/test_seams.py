@@ -44,7 +44,7 @@ def test_an_objective_whose_targets_stand_for_several(make):
     layouts = trainer.plan.layouts
     every = np.array([layouts[i].targets(row, step.length)[1] for i, row in zip(rows.language, rows.row, strict=True)])
     assert (rows.stands_for == every).all() and (rows.targets < every).any() and len(set(rows.targets)) > 3
-    batch = trainer._stream.micro_batch(rows, step.length, step.weights)
+    batch = trainer.stream.micro_batch(rows, step.length, step.weights)
     assert np.array_equal(np.bincount(batch.positions // step.length, minlength=len(rows)), rows.targets)
     assert (batch.targets == VOCABULARY.eos).any(), "the end of a document is hidden, too"
     inside = batch.positions[batch.positions % step.length < step.length - 1]
@@ -109,5 +109,5 @@ def test_all_processes_of_a_sharded_network_make_as_many_passes(make):
     assert sum(sizes) == step.rows.targets.sum() and sizes.count(0) == 2
     trainer = make()
     trainer._gradients.zero()
-    sums = trainer._learn(dealt[2][1][1], step.length, step.weights)
+    sums = trainer.run_pass(trainer.stream, dealt[2][1][1], step.length, step.weights)
     assert not sums.any() and not trainer._gradients.flat.any()

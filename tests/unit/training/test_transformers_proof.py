@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
     [
         ("deberta-v2", {}, {}, "documents in the same row see each other"),
         ("bert", {"objective": "causal"}, {}, "reads later tokens"),
-        ("gpt2", {"objective": "masked"}, {}, "no class of it for hidden tokens"),
+        ("gpt2", {"objective": "masked"}, {}, "transformers has no AutoModelForMaskedLM for it"),
         (
             "gemma3_text",
             {"objective": "causal"},

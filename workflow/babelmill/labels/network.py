@@ -27,7 +27,7 @@ from babelmill.training.networks.transformers import TransformersNetwork
 from babelmill.training.networks.transformers_models import (
     checkpoint_activations,
     config_to_train,
-    counted_without,
+    counted,
     longest_row,
     refused,
 )
@@ -166,7 +166,7 @@ class LabelsNetwork(TransformersNetwork):
             "config": transformers_models.as_json(config),
             "labels": about,
         }
-        self._encoder, self._size = encoder, counted_without(made, None, 0, config.hidden_size)
+        self._encoder, self._size = encoder, counted(made, None, config.hidden_size)
         if train.activation_checkpointing:
             checkpoint_activations(encoder)
         if train.freeze == "encoder":

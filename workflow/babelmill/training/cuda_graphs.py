@@ -14,7 +14,6 @@ On an H200 with a slow host, a step of the preset `small` takes 15.6 ms with rec
 same pass without it when it is made: not run on a GPU yet.)
 """
 
-import contextlib
 import functools
 import logging
 from collections import OrderedDict
@@ -73,11 +72,7 @@ class CUDAGraph:
                 try:
                     self._graph.capture_end()
                 except RuntimeError:  # the function did what cannot be recorded
-                    where = torch.cuda.current_device(), self._pool
-                    if torch.__version__ < "2.14":  # these versions never free the memory of such a recording
-                        with contextlib.suppress(RuntimeError):  # 2.13 does this part itself
-                            torch._C._cuda_endAllocateToPool(*where)
-                        torch._C._cuda_releasePool(*where)
+                    torch._C._cuda_releasePool(torch.cuda.current_device(), self._pool)  # PyTorch 2.13 would keep it
                     raise
 
     def repeat(self) -> None:
@@ -152,16 +147,12 @@ class Recorder:
         try:
             recording = CUDAGraph()
             result = recording.record(lambda: self._compute(self._given[shape], shape[-1]), beside)
-        except RuntimeError as error:  # from CUDA, or no memory is left
-            log.warning("passes are not recorded, so small steps take longer: %s", _message(error))
+        except RuntimeError as error:  # from CUDA, or no memory is left; the cause comes before that it could not end
+            log.warning(
+                "passes are not recorded, so small steps take longer: %s", first_line(error.__context__ or error)
+            )
             self.forget()
             self._works = False
             return False
         self._recorded[shape] = recording, result
         return True
-
-
-def _message(error: BaseException) -> str:
-    """Return the first line of an error, or of one that came before it: then a recording could only not be ended."""
-    first = error.__context__ or error
-    return first_line(first, type(first).__name__)

@@ -6,6 +6,7 @@ People count in words; the stage `shards` counts them while it reads the text.
 import logging
 import threading
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,17 +34,14 @@ class Data:
         self.shards = {
             split: [ShardFile.open(folder / f"{split}.safetensors") for folder in folders] for split in SPLITS
         }
-        threading.Thread(target=self._read_through, daemon=True).start()
+        # A step then need not wait for the disk, which would stop all threads.
+        reads = [shard.read_through for shard in self.shards["train"]]
+        threading.Thread(target=lambda: [read() for read in reads], daemon=True).start()
         self.layouts: dict[str, list[Layout]] = {
             split: [Packed(shard.offsets, shard.responses) for shard in self.shards[split]] for split in SPLITS
         }
         self.blocks_weight = 0.0  # only labels have blocks
         self.vocabulary = Vocabulary.read(tokenizer / "tokenizer.json", self.shards["train"][0].vocab_size)
-
-    def _read_through(self) -> None:
-        """Read the shards to train on. A step then need not wait for the disk, which would stop all threads."""
-        for shard in self.shards["train"]:
-            shard.read_through()
 
     def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> Stream:
         """Return the stream of a split."""
@@ -100,8 +98,9 @@ class DueSnapshots:
             log.warning("%s", text)
         return due
 
-    def missing(self) -> list[str]:
-        """Return the names of the snapshots that the finished run does not have."""
+    def figures(self) -> dict[str, Any]:
+        """Return the names of the snapshots that the finished run has, and of those that it does not have."""
         kept = self._folder.snapshots.kept()
         reached = [name_of(point) for found in self._steps.values() for point in found]
-        return [*(name for name in reached if name not in kept), *map(name_of, self._too_late)]
+        missing = [*(name for name in reached if name not in kept), *map(name_of, self._too_late)]
+        return ({"snapshots": [*kept]} if kept else {}) | ({"missing_snapshots": missing} if missing else {})

@@ -11,6 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,29 +35,33 @@ READ_EVERY = 100  # steps whose numbers are read at the latest, so that the host
 SAY_EVERY = 5.0  # seconds between two notes on how far a validation is
 
 
+@dataclass
 class Window:
-    """Holds the sums since the last line of the record."""
+    """Holds what was summed since the last line of the record."""
 
-    SAVED = ("tokens", "skipped", "flops", "joules")
+    sums: np.ndarray  # [groups, 3], see `loss.STATISTICS`
+    counts: np.ndarray  # [groups]
+    began: float  # by the clock `time.monotonic`
+    tokens: int = 0
+    skipped: int = 0
+    flops: float = 0.0
+    joules: float | None = 0.0  # of all GPUs; None: not known
 
-    def __init__(self, groups: int):
-        self.sums = np.zeros((groups, len(STATISTICS)))
-        self.counts = np.zeros(groups, dtype=np.int64)
-        self.tokens = self.skipped = 0
-        self.joules: float | None = 0.0  # of all GPUs; None: not known
-        self.flops = 0.0
-        self.began = time.monotonic()
+    @classmethod
+    def empty(cls, groups: int) -> "Window":
+        """Return a window that begins now."""
+        return cls(np.zeros((groups, len(STATISTICS))), np.zeros(groups, dtype=np.int64), time.monotonic())
 
     def state(self) -> dict[str, Any]:
         """Return the sums for a checkpoint, so that a resumed run's next line covers all steps since the last line."""
-        more = {"sums": self.sums.tolist(), "counts": self.counts.tolist(), "seconds": time.monotonic() - self.began}
-        return {name: getattr(self, name) for name in self.SAVED} | more
+        lists = {"sums": self.sums.tolist(), "counts": self.counts.tolist()}
+        return vars(self) | lists | {"began": self.began - time.monotonic()}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        for name in self.SAVED:
-            setattr(self, name, state[name])
-        self.sums, self.counts = np.array(state["sums"]), np.array(state["counts"])
-        self.began = time.monotonic() - state["seconds"]
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> "Window":
+        """Return the window with this `state`."""
+        arrays: dict[str, Any] = {name: np.array(state[name]) for name in ("sums", "counts")}
+        return cls(**state | arrays | {"began": state["began"] + time.monotonic()})
 
 
 class Loop:
@@ -80,35 +85,25 @@ class Loop:
     ):
         plan = trainer.plan
         self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
-        self._steps = plan.steps
-        self._stop, self._snapshots, self._rate = stop, snapshots, rate
+        self._stop, self._snapshots, self._rate, self._steps = stop, snapshots, rate, plan.steps
         self._validations = set(validation_steps(run, self._steps))  # after these
         if trainer.settings.begin_with is not None:  # the card also shows the loss of the source's weights
             self._validations.add(0)
-        self._is_validated = done.steps not in self._validations or done.validated
-        validated = sum(step < done.steps or (step == done.steps and done.validated) for step in self._validations)
-        self._progress = Progress(
-            plan.tokens_until(done.steps),
-            self._steps,
-            plan.tokens_until(self._steps),
-            (validated, len(self._validations)),
-            trainer.validation.cost(),
-        )
+        validated = sum(step < done.steps + done.validated for step in self._validations)
+        of_tokens = plan.tokens_until(done.steps), self._steps, plan.tokens_until(self._steps)
+        self._progress = Progress(*of_tokens, (validated, len(self._validations)), trainer.validation.cost())
         self._gpus = GpuFigures(trainer.device)
-        self._window = Window(plan.groups)
-        if state is not None:
-            self._window.restore(state)
+        self._window = Window.empty(plan.groups) if state is None else Window.restored(state)
         self._norms: deque[float] = deque(maxlen=5)
         self._unread: list[Outcome] = []
         self._leaving = self._saving = False
-        self._saved = time.monotonic()  # when the last checkpoint was made
-        self._began = time.monotonic()  # when the first unread step began
+        self._saved = self._began = time.monotonic()  # the last checkpoint, and the first unread step
         self._longest = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # seconds
 
     def run(self) -> bool:
         """Train. Return False if there was a reason to leave before the end."""
         done = self._done.steps
-        if not self._is_validated:
+        if done in self._validations and not self._done.validated:
             self._validate(done)
         for point in self._snapshots.get(done, []):  # asked for since the run was here
             self._keep_snapshot(done, point)
@@ -178,9 +173,8 @@ class Loop:
         window.flops += trainer.network.flops(step.length, positions, int(step.rows.targets.sum()))
         if self._logs(step.step + 1):
             self._count_energy()
-            energy = {} if window.joules is None else {"energy": window.joules}
-            self._write(self._line(step, norm) | self._gpus.figures | energy)
-            self._window = Window(trainer.plan.groups)
+            self._write(self._line(step, norm))
+            self._window = Window.empty(trainer.plan.groups)
 
     def _count_energy(self) -> None:
         """Add the energy of all GPUs to the window, as long as all processes know it."""
@@ -193,11 +187,11 @@ class Loop:
         window, trainer = self._window, self._trainer
         seconds = time.monotonic() - window.began
         peak = peak_flops(trainer.device)
-        summary = summarize(window.sums, window.counts, trainer.settings.languages, trainer.plan.objective)
+        energy = {} if window.joules is None else {"energy": window.joules}
         return {
             "step": step.step + 1,
             "kind": "train",
-            **summary,
+            **summarize(window.sums, window.counts, trainer.settings.languages, trainer.plan.objective),
             "grad_norm": norm,
             "learning_rate": step.learning_rate,
             "mask_rate": step.mask_rate,
@@ -209,6 +203,8 @@ class Loop:
             "mfu": window.flops / seconds / (peak * trainer.processes.size) if peak else None,
             "memory": peak_memory(trainer.device),
             "skipped": window.skipped,
+            **self._gpus.figures,
+            **energy,
         }
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -257,19 +253,15 @@ class Loop:
             self._leaving = True
             return
         self._write({"step": done, "kind": "validation", **result})
-        if self._trainer.average.tensors is None:
-            log.info("step %d: validation loss %s", done, shown(result["loss"]))
-            return
-        log.info(
-            "step %d: validation loss %s, averaged weights %s", done, shown(result["loss"]), shown(result["ema_loss"])
-        )
+        averaged = f", averaged weights {shown(result['ema_loss'])}" if self._trainer.average.tensors else ""
+        log.info("step %d: validation loss %s%s", done, shown(result["loss"]), averaged)
 
     def _save(self, done: int) -> None:
         began = time.monotonic()
         state = self._trainer.state
         state.compare_replicas()
         self._count_energy()
-        numbers = state.numbers() | {"loop": self._window.state(), "precision": self._trainer.train.precision}
+        numbers = {"loop": self._window.state(), "precision": self._trainer.train.precision}
 
         def save(tensors: dict[str, torch.Tensor], load: Load) -> None:
             self._folder.check()
@@ -283,7 +275,7 @@ class Loop:
         """Keep the weights that would be exported after this step."""
         began, trainer = time.monotonic(), self._trainer
         tokens = trainer.plan.tokens_until(done)
-        about = {"step": done, "tokens": tokens} | {"words": round(self._rate * tokens)}
+        about = {"step": done, "tokens": tokens, "words": round(self._rate * tokens)}
         prefix = "model." if trainer.average.tensors is None else "average."
 
         def keep(tensors: dict[str, torch.Tensor], load: Load) -> None:

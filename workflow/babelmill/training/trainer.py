@@ -1,11 +1,10 @@
-"""Do one step of the plan (`plan.py`): deal its rows, add up their gradients, and update the weights.
+"""Do one step of the plan (`plan.py`): deal its rows, add up their gradients, update the weights; and validate.
 
 The rows of a step are dealt to all processes, and each process cuts its share into forward passes. Dropout is keyed by
 row, so the number of processes and the size of the passes change only the order in which floating-point numbers are
 added. On CUDA a step never waits for the device, unless a pass is recorded (`cuda_graphs.py`): whoever needs its
 numbers reads them later. It does not wait for the disk either: a thread plans the next step and reads its tokens
 meanwhile.
-"
 """
 
 import logging
@@ -23,30 +22,27 @@ from babelmill.runtime.processes import Processes
 from babelmill.stages import TrainStage
 from babelmill.training.batches import Stream, Weights
 from babelmill.training.cuda_graphs import Recorder
-from babelmill.training.networks.loss import no_sums
+from babelmill.training.networks.loss import no_sums, summarize
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import Load
 from babelmill.training.optimization.optim import FusedAdamW, MovingAverage, make_optimizer
 from babelmill.training.plan import randomness
-from babelmill.training.plan.plan import Plan, Step
-from babelmill.training.plan.randomness import DROPOUT
+from babelmill.training.plan.plan import Plan, Step, every_row
+from babelmill.training.plan.randomness import DROPOUT, VALIDATION
 from babelmill.training.plan.rows import Layout, Rows, deal, passes, split, whole_rounds
 from babelmill.training.plan.schedule import WHOLE_TOKENS, mean_from, whole_tokens
-from babelmill.training.validation import Validation
 
 log = logging.getLogger(__name__)
+
+LEAVE_EVERY = 8  # micro-batches of a validation per process between two questions whether to leave
+FORWARD = 1 / 3  # the share of a forward pass in the time of a step: the backward pass takes twice as long
+MEASURED = "targets"  # in a validation line: how many targets it measured, in which samples differ
 
 
 class TrainingState:
     """Holds weights, moving average and optimizer state."""
 
-    def __init__(
-        self,
-        network: Network,
-        average: MovingAverage,
-        optimizer: FusedAdamW,
-        processes: Processes,
-    ):
+    def __init__(self, network: Network, average: MovingAverage, optimizer: FusedAdamW, processes: Processes):
         self._network, self._average, self._optimizer, self._processes = network, average, optimizer, processes
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -57,25 +53,20 @@ class TrainingState:
             named |= {f"average.{name}": average.get(name, value) for name, value in weights.items()}
         return named | self._optimizer.tensors()
 
-    def numbers(self) -> dict[str, Any]:
-        """Return the state besides tensors: the optimizer's groups."""
-        return {"optimizers": [self._optimizer.state_dict()["param_groups"]]}
-
     @torch.no_grad()
-    def restore(self, tensors: Mapping[str, torch.Tensor], numbers: dict[str, Any]) -> None:
-        """Continue from what `tensors` and `numbers` returned; tensors with other names are ignored."""
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Continue from what `tensors` returned; tensors with other names are ignored."""
         for name, value in self.tensors().items():
             if not name.startswith("optimizer."):
                 value.copy_(tensors[name])
-        self._optimizer.restore(tensors, numbers["optimizers"][0])
+        self._optimizer.restore(tensors)
 
     # Processes that each hold some rows of each tensor.
 
     def whole_shape(self, name: str) -> torch.Size | None:
         """Return the whole shape of a tensor of which each process holds some rows; None for other tensors."""
-        kind, _, rest = name.partition(".")
-        parameter = self._optimizer.parameter(name) if kind == "optimizer" else rest
-        return None if parameter is None else self._network.sharding.shapes.get(parameter)
+        *before, parameter = name.split(".", 2 if name.startswith("optimizer.") else 1)
+        return None if before[-1] == "step" else self._network.sharding.shapes.get(parameter)
 
     def with_whole(self, names: Iterable[str], function: Callable[[dict[str, torch.Tensor], Load], None]) -> None:
         """Run `function` on the main process with the whole tensors of these names; see `Sharding.on_main`."""
@@ -150,7 +141,7 @@ class Trainer:
         self.processes, self.device = processes, processes.device
         self.model, self._gradients = network.model, network.gradients
         self.micro_batch_tokens = whole_tokens(train) if network.sharded else micro_batch_tokens
-        self._stream = stream
+        self.stream = stream
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._coming: dict[int, Future[Step]] = {}  # the step that the thread prepares, by number
         trained = network.trained()
@@ -160,20 +151,7 @@ class Trainer:
         self.average = MovingAverage(trained, train.ema_decay, mean_from(train, plan.steps))
         self._recorder = Recorder(network, stream, plan.groups, self.device)
         self.state = TrainingState(network, self.average, self._optimizer, processes)  # what a checkpoint holds
-        layouts, validation_stream = validation
-        # measures the validation split
-        self.validation = Validation(
-            network=network,
-            average=self.average,
-            plan=plan,
-            languages=settings.languages,
-            layouts=layouts,
-            stream=validation_stream,
-            micro_batch_tokens=self.micro_batch_tokens,
-            processes=processes,
-            documents=validation_documents,
-            tokens=validation_tokens,
-        )
+        self.validation = Validation(self, *validation, validation_documents, validation_tokens)
 
     def run_step(self, number: int) -> Outcome:
         """Do step `number`, counted from 0."""
@@ -221,8 +199,10 @@ class Trainer:
                 for seed, rows in mine:
                     if self.network.sharded:  # dropout is PyTorch's
                         torch.manual_seed(seed)
-                    learn = self._recorder.learn if self._recorder.takes(rows, step.length) else self._learn
-                    sums += learn(rows, step.length, step.weights)
+                    if self._recorder.takes(rows, step.length):
+                        sums += self._recorder.learn(rows, step.length, step.weights)
+                    else:
+                        sums += self.run_pass(self.stream, rows, step.length, step.weights)
                 return sums
             except torch.OutOfMemoryError as error:
                 refused = first_line(error)
@@ -246,16 +226,81 @@ class Trainer:
             raise UserError(
                 f"a row of {length} tokens does not fit into memory; choose a smaller model; {advice}: {refused}"
             )
-        self.micro_batch_tokens = self.validation.micro_batch_tokens = largest // 2 * length
+        self.micro_batch_tokens = largest // 2 * length
         log.warning("memory ran out: forward passes of %d tokens from now on: %s", self.micro_batch_tokens, refused)
 
-    def _learn(self, rows: Rows, length: int, weights: Weights) -> torch.Tensor:
-        """Add a micro-batch's gradient; return its sums by group of targets."""
+    def run_pass(self, stream: Stream, rows: Rows, length: int, weights: Weights, use: int = 0) -> torch.Tensor:
+        """Return the sums of rows of a stream by group of targets; add their gradient unless gradients are off."""
 
         def compute() -> torch.Tensor:
-            batch = self.network.micro_batch(self._stream, rows, length, weights)
+            batch = self.network.micro_batch(stream, rows, length, weights, use)
             loss, sums = self.network.forward(batch, self.plan.groups)
-            self._gradients.backward(loss)
+            if torch.is_grad_enabled():
+                self._gradients.backward(loss)
             return sums
 
         return self.network.attempt(compute)
+
+
+class Validation:
+    """Measures the validation split, or as much of it as the bounds allow, once for each kind of rows in training.
+
+    Rows have the length of the first phase, so that numbers can be compared along the run. `documents` (of a language)
+    and `tokens` bound what is measured; None: all.
+    """
+
+    def __init__(
+        self, trainer: Trainer, layouts: Sequence[Layout], stream: Stream, documents: int | None, tokens: int | None
+    ):
+        self._trainer, self._plan = trainer, trainer.plan
+        self.layouts, self.stream, self._bounds = layouts, stream, (documents, tokens)
+        self._length = trainer.train.sequence_lengths[0]
+
+    def _rows(self, kind: int) -> Rows:
+        return every_row(self.layouts, self._length, self._plan.objective, kind, *self._bounds)
+
+    def cost(self) -> float:
+        """Return how long a validation takes, in tokens of training that take as long."""
+        kinds = self._plan.objective.validated
+        measured = len(kinds) * (1 + (self._trainer.average.tensors is not None))
+        return len(self._rows(kinds[0])) * self._length * measured * FORWARD
+
+    @torch.no_grad()
+    def measure(
+        self, leave: Callable[[], bool] = lambda: False, show: Callable[[float], None] = lambda share: None
+    ) -> dict[str, Any] | None:
+        """Return the fields of a validation line of the record (see `run_folder.py`); None if a process had to `leave`.
+
+        `show` is called with the share that is done.
+        """
+        average = self._trainer.average
+        times = 1 + average.differs
+        found = averaged = self._measure_weights(leave, lambda share: show(share / times))
+        if found is not None and average.differs:
+            with average.in_place():
+                averaged = self._measure_weights(leave, lambda share: show((1 + share) / times))
+        if found is None or averaged is None:
+            return None
+        return found | {f"ema_{key}": value for key, value in averaged.items() if key != MEASURED}
+
+    def _measure_weights(self, leave: Callable[[], bool], show: Callable[[float], None]) -> dict[str, Any] | None:
+        """Return the fields of a validation line for the weights as they are; None if a process has to leave."""
+        trainer, plan, processes = self._trainer, self._plan, self._trainer.processes
+        trainer.model.eval()
+        sums, counts = no_sums(plan.groups, processes.device), np.zeros(plan.groups, dtype=np.int64)
+        kinds, size, weights = plan.objective.validated, processes.size, plan.objective.no_weights
+        for i, kind in enumerate(kinds):
+            rows = self._rows(kind)
+            most = max(1, trainer.micro_batch_tokens // self._length)
+            micro_batches = whole_rounds(split(rows, most), size if trainer.network.sharded else 1)
+            for first in range(0, len(micro_batches), size):
+                if first % (LEAVE_EVERY * size) == 0 and processes.any(leave()):
+                    return None
+                if (mine := first + processes.rank) < len(micro_batches):
+                    sums += trainer.run_pass(self.stream, micro_batches[mine], self._length, weights, VALIDATION)
+                show((i + min(1.0, (first + size) / len(micro_batches))) / len(kinds))
+            counts += plan.group_counts(rows)
+        processes.sum_(sums)
+        summary = summarize(sums.cpu().numpy(), counts, trainer.settings.languages, plan.objective)
+        del summary["z_loss"]
+        return summary | {MEASURED: int(counts.sum())}

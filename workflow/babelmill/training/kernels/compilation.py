@@ -84,8 +84,7 @@ def graphs_of(
     prepare(threads // processes.local_size, cache)
     from torch._inductor import config  # after `prepare`, since it chooses its folder when it is imported
 
-    if hasattr(config.triton, "mix_order_reduction"):  # its sums depend on the number of rows, graphs must not
-        config.triton.mix_order_reduction = False
+    config.triton.mix_order_reduction = False  # its sums depend on the number of rows, graphs must not
     return Graphs(required=run.compile == "always")
 
 

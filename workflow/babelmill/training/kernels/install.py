@@ -24,7 +24,7 @@ from torch import nn
 from babelmill.core.words import first_line
 from babelmill.model.attention import Visible
 from babelmill.model.gpt_bert import Attention, FeedForward, GPTBert, GPTBertShape, training_mask
-from babelmill.model.norbert4 import NorBERT4, attention, attention_weights
+from babelmill.model.norbert4 import attention, attention_weights
 from babelmill.runtime.processes import Processes
 from babelmill.training.kernels import dropout, pytorch_kernels
 from babelmill.training.kernels.dropout import KeyedAttention, Keys, NoDropout
@@ -193,8 +193,3 @@ class KeyedNorBERT4Attention(KeyedAttention):
         weights = attention_weights(query, key, visible).to(value.dtype)
         kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
         return (weights * kept.to(weights.dtype)) @ value, weights if wanted else None
-
-
-def install_norbert4(model: NorBERT4, keys: Keys) -> None:
-    """Put dropout keyed by row, and its attention, into a model; its weights stay."""
-    dropout.install(model, keys, KeyedNorBERT4Attention)

@@ -20,9 +20,10 @@ from babelmill.runtime import cost
 from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
 from babelmill.training.batches import MicroBatch
+from babelmill.training.kernels import dropout
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.dropout import Keys
-from babelmill.training.kernels.install import install, install_norbert4
+from babelmill.training.kernels.install import KeyedNorBERT4Attention, install
 from babelmill.training.networks.loss import FromScores, by_target, from_scores, loss
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import FlatGradients, Sharding
@@ -125,14 +126,14 @@ def size_of(shape: NorBERT4Shape) -> model_size.Size:
 
 
 class NorBERT4Network(GPTBertNetwork):
-    """Trains a NorBERT4. It has no functions by hand, but attention of its own, see `install.py`."""
+    """Trains a NorBERT4. It has no functions by hand, but attention of its own."""
 
     _from_scores = staticmethod(from_scores_to_cap)
 
     def _make(self, shape: Any, processes: Processes, by_hand: bool) -> tuple[Any, list[nn.Module]]:
         self._size, self.config = size_of(shape), {"architecture": "norbert4"} | with_our_names(asdict(shape))
         model = NorBERT4(shape, self._train.activation_checkpointing).to(self._device)
-        install_norbert4(model, self.keys)
+        dropout.install(model, self.keys, KeyedNorBERT4Attention)
         return model, [*model.encoder.layers]
 
     def _batched(self, hidden: torch.Tensor, *more: Any) -> list[torch.Tensor]:

@@ -7,8 +7,6 @@ results hold only the adapters. The frozen weights are read from the source mode
 import torch
 from torch import nn
 
-from babelmill.config import schema
-
 FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
 
 
@@ -28,12 +26,7 @@ def add_adapters(model: nn.Module, rank: int, alpha: int) -> None:
                 module.lora_B.to_empty(device="cpu")
             module.reset_lora_parameters("default", True)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(is_adapter(name))
-
-
-def is_adapter(name: str) -> bool:
-    """Return whether a weight of this name is an adapter's."""
-    return name.endswith(FACTORS)
+        parameter.requires_grad_(name.endswith(FACTORS))
 
 
 def frozen_in(model: nn.Module, dtype: torch.dtype) -> None:
@@ -41,8 +34,3 @@ def frozen_in(model: nn.Module, dtype: torch.dtype) -> None:
     for parameter in model.parameters():
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(dtype)
-
-
-def alpha_of(train: schema.Train) -> int:
-    """Return the adapters' alpha: their scale times their rank."""
-    return train.lora_alpha or 2 * train.lora_rank

@@ -15,7 +15,7 @@ from babelmill.core.files import UserError
 from babelmill.runtime.cost import Amount
 from babelmill.training.batches import Stream, Weights
 from babelmill.training.kernels.compilation import LEAST_ROWS, Graphs
-from babelmill.training.optimization.gradients import Gradients, Sharding
+from babelmill.training.optimization.gradients import FlatGradients, ShardedGradients, Sharding
 from babelmill.training.optimization.optim import decays_by_name
 from babelmill.training.plan.rows import Rows
 
@@ -27,7 +27,7 @@ class Network(ABC):
 
     model: nn.Module  # the model whose weights are trained
     config: dict[str, Any]  # contents of `config.json` beside the trained weights: enough to make the model again
-    gradients: Gradients  # the gradients of `model`
+    gradients: FlatGradients | ShardedGradients  # the gradients of `model`
     # whether hidden tokens are predicted where they stand, not one position before (`TokenStream`)
     in_place: bool = False
     compiled: Graphs | None = None  # the graphs of blocks, loss and micro-batches; None: nothing is compiled
@@ -67,11 +67,6 @@ class Network(ABC):
         micro-batch is part of the result. Otherwise they are replicas, which get single rows.
         """
         return bool(self.sharding.shapes)
-
-    @property
-    def drops_by_micro_batch(self) -> bool:
-        """Return whether what dropout drops depends on the micro-batch."""
-        return False
 
     @property
     def parameters(self) -> int:

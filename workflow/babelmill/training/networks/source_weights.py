@@ -72,12 +72,6 @@ def check_lengths(settings: TrainStage, positions: int) -> None:
         )
 
 
-def published_config(source: Path) -> dict[str, Any]:
-    """Return config.json of a transformers model as it was published, from the file of any stage."""
-    values = read_json(source / "config.json")
-    return values["config"] if values.get("architecture") == "transformers" else values
-
-
 @torch.no_grad()
 def load_weights(path: Path, network: Network) -> None:
     """Copy the weights of a safetensors file into a network, one tensor at a time.

@@ -14,7 +14,7 @@ from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import MicroBatch
 from babelmill.training.networks import transformers_models
-from babelmill.training.networks.lora import add_adapters, alpha_of, frozen_in
+from babelmill.training.networks.lora import add_adapters, frozen_in
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.network import Network
 from babelmill.training.networks.transformers_check import pass_through, prove
@@ -30,7 +30,7 @@ from babelmill.training.networks.transformers_models import (
     positions,
     without_values,
 )
-from babelmill.training.optimization.gradients import ShardedGradients, Sharding, local_rows, parts_of, shard
+from babelmill.training.optimization.gradients import ShardedGradients, Sharding, local_rows, shard
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import hides_alone, objective_of
 from babelmill.training.plan.randomness import INITIALIZATION
@@ -94,14 +94,15 @@ class TransformersNetwork(Network):
             "max_position_embeddings": longest_row(made),
             "config": transformers_models.as_json(config),
         }
-        self._size = counted(made, frozen=train.lora_rank > 0)
+        self._size = counted(made, output_layer(made), frozen=train.lora_rank > 0)
         if train.activation_checkpointing:
             checkpoint_activations(made)
         if train.lora_rank:
             self.frozen = True
-            self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha_of(train)}
+            alpha = train.lora_alpha or 2 * train.lora_rank
+            self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha}
             torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether or not frozen weights were drawn
-            add_adapters(made, train.lora_rank, alpha_of(train))
+            add_adapters(made, train.lora_rank, alpha)
             if train.precision == "bf16":
                 frozen_in(made, torch.bfloat16)
         self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes)
@@ -113,7 +114,7 @@ class TransformersNetwork(Network):
         self.sharding = Sharding(self._shapes | plain, processes)
         self.model, self._with_loss = made, with_loss
         shard(with_loss, blocks_of(made), processes, train)
-        self._parts = parts_of(made)
+        self._parts = {n: nn.Parameter(local_rows(p)) for n, p in made.named_parameters() if p.requires_grad}
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
 
     def begin_step(self, number: int) -> None:
@@ -135,13 +136,6 @@ class TransformersNetwork(Network):
     def trained(self) -> dict[str, nn.Parameter]:
         """See `Network.trained`: this process's rows."""
         return self._parts
-
-    @property
-    def drops_by_micro_batch(self) -> bool:
-        """Return whether there is any dropout: in a dropout module, or in attention (`attention_dropout`)."""
-        modules = list(self.model.modules())
-        dropped = [module.p for module in modules if isinstance(module, nn.Dropout)]
-        return any([*dropped, *(getattr(module, "attention_dropout", 0) for module in modules)])
 
     @property
     def parameters(self) -> int:

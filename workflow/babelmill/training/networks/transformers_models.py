@@ -47,12 +47,12 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.schema import MAX_LENGTH
 from babelmill.config.transformers_keys import ROPE, check_layers
 from babelmill.core.escape import line
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_json
 from babelmill.model.code_decoder import longest_text, padded_length
 from babelmill.stages import TrainStage
 from babelmill.tokens import characters
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
-from babelmill.training.networks.source_weights import check_lengths, published_config
+from babelmill.training.networks.source_weights import check_lengths
 
 NAME = "babelmill_documents"  # the name of the attention implementation
 _SEGMENTS: ContextVar[torch.Tensor | None] = ContextVar("segments", default=None)
@@ -108,16 +108,9 @@ def auto_class(train: schema.Train) -> str:
 
 
 def refused(model_type: str, why: object) -> UserError:
-    """Return the error for a model that cannot be trained. It quotes the first sentence of `why`.
-
-    A line that ends with a colon, as in the errors of wrong types, only announces the next one.
-    """
-    first, *more = str(why).strip().splitlines() or [type(why).__name__]
-    if first.endswith(":") and more:
-        first = f"{first} {more[0].strip()}"
-    return UserError(
-        f"model.config.model_type = {model_type!r} cannot be trained here: {line(first.partition('. ')[0], 400)}"
-    )
+    """Return the error for a model that cannot be trained. It quotes the beginning of `why`."""
+    words = " ".join(str(why).split()) or type(why).__name__
+    return UserError(f"model.config.model_type = {model_type!r} cannot be trained here: {line(words, 400)}")
 
 
 def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConfig:
@@ -167,15 +160,25 @@ def shape_of(model: PreTrainedModel) -> dict[str, Any]:
 
 def make_model(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
     """Return a new model of a class. A language model keeps documents apart. `config` itself does not change."""
-    cls, _ = CLASSES[auto]
-    try:
-        attention = None if auto == CLASSIFIER else NAME
-        model = cls.from_config(copy.deepcopy(config), attn_implementation=attention)
-    except Exception as error:  # as above
-        raise refused(config.model_type, error) from error
+    model = _made(config, auto, None if auto == CLASSIFIER else NAME)
     model.config.use_cache = False
     let_padding_learn(model)
-    return base_first(model)
+    return model
+
+
+def on_meta(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
+    """Return a model of a class without weights, on the meta device: its modules and their shapes."""
+    with torch.device("meta"):
+        return _made(config, auto)
+
+
+def _made(config: PreTrainedConfig, auto: str, attention: str | None = None) -> PreTrainedModel:
+    """Return a new model of a class; raise a UserError if the class cannot make it."""
+    cls, _ = CLASSES[auto]
+    try:
+        return base_first(cls.from_config(copy.deepcopy(config), attn_implementation=attention))
+    except Exception as error:  # whatever transformers raises, of many types
+        raise refused(config.model_type, error) from error
 
 
 def let_padding_learn(model: nn.Module) -> None:
@@ -188,19 +191,6 @@ def let_padding_learn(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and "position" not in name:
             module.padding_idx = None
-
-
-def on_meta(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
-    """Return a model of a class without weights, on the meta device: its modules and their shapes.
-
-    A UserError says that the class cannot make it.
-    """
-    cls, _ = CLASSES[auto]
-    try:
-        with torch.device("meta"):
-            return base_first(cls.from_config(copy.deepcopy(config)))
-    except Exception as error:  # as above
-        raise refused(config.model_type, error) from error
 
 
 def base_first(model: PreTrainedModel) -> PreTrainedModel:
@@ -268,13 +258,6 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     return list(max(lists, key=lambda found: sum(p.numel() for p in found.parameters()), default=[]))
 
 
-LEARNS = {
-    MASKED: "hidden tokens (objectives masked, diffusion)",
-    CAUSAL: "next tokens (objective causal)",
-    CLASSIFIER: "classes (objective labels)",
-}
-
-
 def known_keys(config: PreTrainedConfig) -> set[str]:
     """Return the keys that a configuration's class defines itself, with aliases."""
     common = {field.name for field in dataclasses.fields(PreTrainedConfig)}
@@ -298,9 +281,8 @@ def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTr
     if model_type not in CONFIG_MAPPING_NAMES:
         near = nearest(str(model_type), CONFIG_MAPPING_NAMES)
         raise UserError(f"model.config.model_type = {model_type!r}: transformers has no such model{near}")
-    _, mapping = CLASSES[auto]
-    if model_type not in mapping:
-        raise UserError(f"model.config.model_type = {model_type!r}: transformers has no class of it for {LEARNS[auto]}")
+    if model_type not in CLASSES[auto][1]:
+        raise refused(model_type, f"transformers has no {auto} for it; see train.objective")
     plain = AutoConfig.for_model(model_type)
     for key in sorted(values.keys() - known_keys(plain)):
         near = nearest(key, known_keys(plain))
@@ -331,7 +313,10 @@ def config_to_train(settings: TrainStage, source: Path | None, vocabulary: Vocab
     auto, name = auto_class(settings.train), f"model.source = {settings.model.source}"
     if source is None:
         return make_config(settings.model, auto, vocabulary)
-    config = read_config(published_config(source), auto, name)
+    values = read_json(source / "config.json")
+    if values.get("architecture") == "transformers":  # of one of our trainings; otherwise, it is as it was published
+        values = values["config"]
+    config = read_config(values, auto, name)
     made = on_meta(config, auto)
     check_shape(settings.shape, shape_of(made), name)
     if vocabulary.entries > config.vocab_size:
@@ -343,24 +328,20 @@ def config_to_train(settings: TrainStage, source: Path | None, vocabulary: Vocab
         raise UserError(f"{name}: its tokenizer has no mask token, but this train.objective needs one to hide tokens")
     check_lengths(settings, longest_row(made))
     if not vocabulary.aliases:
-        own = {key: token for key, token in special_tokens(vocabulary).items() if hasattr(config, key)}
-        for key, token in own.items():
-            setattr(config, key, token)
+        for key, token in special_tokens(vocabulary).items():
+            if hasattr(config, key):
+                setattr(config, key, token)
     return config
 
 
-def counted(model: PreTrainedModel, frozen: bool = False) -> Size:
-    """Count a model's parameters, also on the meta device. If `frozen`, only adapters are trained, and not counted."""
-    layer = output_layer(model)
-    matrix: nn.Parameter = layer.weight  # pyright: ignore[reportAssignmentType]
-    return counted_without(model, layer, matrix.numel(), matrix.size(-1), frozen)
+def counted(model: nn.Module, layer: nn.Module | None, width: int = 0, frozen: bool = False) -> Size:
+    """Count the parameters of a model, also on the meta device.
 
-
-def counted_without(model: nn.Module, layer: nn.Module | None, output: int, width: int, frozen: bool = False) -> Size:
-    """Count the parameters of a model whose output `layer`, if it has one, computes only with the targets.
-
-    `output`: the number of elements of its matrix; `width`: the width of its features; `frozen`: see `counted`.
+    The output `layer`, if there is one, computes only with the targets. Otherwise, `width` is that of the features. If
+    `frozen`, only adapters are trained, and not counted.
     """
+    matrix = None if layer is None else layer.get_parameter("weight")
+    width = width if matrix is None else matrix.size(-1)
     blocks = blocks_of(model)
     matrices = [m.weight for m in model.modules() if isinstance(m, nn.Linear | Conv1D) and m is not layer]
     widths = [max(p.shape) for block in blocks[:1] for p in block.parameters() if p.ndim == 2]
@@ -368,7 +349,7 @@ def counted_without(model: nn.Module, layer: nn.Module | None, output: int, widt
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         matrices=sum(weight.numel() for weight in matrices),
         adapter=sum(sum(weight.shape) for weight in matrices),
-        output=output,
+        output=0 if matrix is None else matrix.numel(),
         hidden_size=width,
         intermediate_size=max(widths, default=width),
         num_attention_heads=getattr(getattr(model, "config", None), "num_attention_heads", 1),
@@ -388,5 +369,5 @@ def planned(model: schema.Model, train: schema.Train, vocab_size: int, source: d
     config = read_config(source, auto, name) if source else make_config(model, auto, vocabulary)
     made = on_meta(config, auto)
     if auto == CLASSIFIER:
-        return counted_without(made, None, 0, made.config.hidden_size)
-    return counted(made, frozen=train.lora_rank > 0)
+        return counted(made, None, made.config.hidden_size)
+    return counted(made, output_layer(made), frozen=train.lora_rank > 0)

@@ -20,7 +20,6 @@ no process ever holds the whole of a large model.
 """
 
 import functools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -126,18 +125,12 @@ def segments(tensors: Sequence[torch.Tensor], multiple: int) -> tuple[torch.Tens
 
 
 @torch.no_grad()
-def clip(gradient: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scale a flat gradient down to the norm `limit`, in place; a gradient that is not finite becomes 0.
+def clip(gradients: Sequence[torch.Tensor], norm: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scale gradients that together have a `norm` down to the norm `limit`, in place; if it is not finite, to 0.
 
     Returns:
-        its norm before, and 1 if this was finite, else 0; both are scalars on the device.
+        the norm, and 1 if it was finite, else 0; both are scalars on the device.
     """
-    return clip_to([gradient], torch.linalg.vector_norm(gradient), limit)
-
-
-@torch.no_grad()
-def clip_to(gradients: Sequence[torch.Tensor], norm: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Do what `clip` does, for several gradients that together have the norm `norm`."""
     finite = norm.isfinite()
     scale = torch.where(finite, (limit / (norm + 1e-6)).clamp(max=1.0), 0.0)
     if norm.device.type != "cpu" or scale != 1:  # on a CPU, to read the scale costs nothing
@@ -146,31 +139,10 @@ def clip_to(gradients: Sequence[torch.Tensor], norm: torch.Tensor, limit: float)
     return norm, finite.to(norm.dtype)
 
 
-class Gradients(ABC):
-    """Holds the gradients of a step, summed over all micro-batches and processes.
+class FlatGradients:
+    """Holds all gradients of a model as one flat fp32 buffer. A process without a micro-batch adds zeros to the sum.
 
     The calls of a step are: `zero()`; `backward()` for each pass; `reduce()`; `clip()`.
-    """
-
-    @abstractmethod
-    def zero(self) -> None:
-        """Forget the gradients."""
-
-    @abstractmethod
-    def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of a loss."""
-
-    @abstractmethod
-    def reduce(self) -> None:
-        """Sum over all processes (on CUDA: let the stream wait)."""
-
-    @abstractmethod
-    def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scale the gradient down to this norm; see `clip`."""
-
-
-class FlatGradients(Gradients):
-    """Holds all gradients of a model as one flat fp32 buffer. A process without a micro-batch adds zeros to the sum.
 
     The gradient of each parameter begins at a multiple of 64 bytes, so that CUDA kernels can read four numbers at a
     time. What is between two gradients stays 0.
@@ -209,8 +181,8 @@ class FlatGradients(Gradients):
         self._processes.sum_(self.flat)
 
     def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `clip`."""
-        return clip(self.flat, limit)
+        """Scale the gradient down to this norm; see `clip`."""
+        return clip([self.flat], torch.linalg.vector_norm(self.flat), limit)
 
 
 def shard(whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, train: schema.Train) -> None:
@@ -268,21 +240,12 @@ def _allocate(whole: nn.Module) -> set[int]:
     return {id(tensor) for tensor in made.values()}
 
 
-def parts_of(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return this process's rows of the trained parameters of a sharded model, by name, as separate parameters."""
-    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    return {name: nn.Parameter(local_rows(parameter)) for name, parameter in named.items()}
-
-
 def local_rows(tensor: torch.Tensor) -> torch.Tensor:
     """Return this process's rows of a tensor that `shard` has cut, in the same memory."""
-    detached = tensor.detach()
-    if not isinstance(detached, DTensor):
-        raise TypeError(f"{type(detached)}: not cut by FSDP2")
-    return detached.to_local()
+    return tensor.detach().to_local()  # pyright: ignore[reportAttributeAccessIssue]  # a `DTensor`
 
 
-class ShardedGradients(Gradients):
+class ShardedGradients:
     """Holds the gradients of a sharded model. FSDP2 sums them during each backward pass, and then keeps no part back.
 
     Args:
@@ -314,4 +277,4 @@ class ShardedGradients(Gradients):
         """See `clip`."""
         gradients = [part.grad for _, part in self._pairs if part.grad is not None]
         norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
-        return clip_to(gradients, self._sharding.sum_(norms.square().sum()).sqrt(), limit)
+        return clip(gradients, self._sharding.sum_(norms.square().sum()).sqrt(), limit)

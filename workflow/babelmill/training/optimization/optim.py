@@ -6,7 +6,7 @@ An update does not change the weights if `finite` is 0. This number is on the de
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,11 +19,11 @@ Groups = list[dict[str, Any]]  # groups of parameters, as torch.optim takes them
 
 Decays = Callable[[str, nn.Parameter], bool]
 
-PREFIX = "optimizer.0."  # begins names in checkpoints; a parameter's number and the name of its state follow
-MOMENTUM = "optimizer.momentum."  # begins names in checkpoints; the name of a matrix follows
+PREFIX = "optimizer."  # begins names in checkpoints; the name of a state, a dot and the parameter's name follow
+MOMENTUM = PREFIX + "momentum."  # of Muon
+STATE = ("step", "exp_avg", "exp_avg_sq")  # of Adam
 SEGMENT = 1024  # elements; the update of a parameter takes a multiple of this in LAMB's buffer
 NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without weight decay, as published
-
 
 # Of Muon.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # by Jordan et al. (2024): they raise small singular values fastest
@@ -35,26 +35,17 @@ AT_ONCE = 2**25  # elements: more matrices than that are not orthogonalized at o
 class FusedAdamW(torch.optim.AdamW):
     """Updates by PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1.
 
-    It is the interface of all optimizers. Another one is a subclass with the name that `train.optimizer` has for it.
+    It is the interface of all optimizers.
 
     Args:
         params: groups of parameters, each with its weight decay.
-        lr, betas, eps: learning rate, and what Adam needs.
+        train: learning rate, betas and so on.
         sharding: how the parameters were cut, if they are rows of tensors; None: they are whole.
     """
 
-    name = "adamw"
-
-    def __init__(
-        self,
-        params: Groups,
-        lr: float,
-        betas: Sequence[float] = (0.9, 0.98),
-        eps: float = 1e-8,
-        sharding: Sharding | None = None,
-    ):
-        first, second = betas
-        super().__init__(params, lr, (first, second), eps, fused=True)
+    def __init__(self, params: Groups, train: schema.Train, sharding: Sharding | None = None):
+        first, second = train.betas
+        super().__init__(params, train.learning_rate, (first, second), train.eps, fused=True)
         self._sharding = sharding
 
     def update(self, learning_rate: float, finite: torch.Tensor) -> None:
@@ -64,25 +55,19 @@ class FusedAdamW(torch.optim.AdamW):
         self.found_inf = (1 - finite).float()
         self.step()
 
+    def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for group in self.param_groups:
+            yield from zip(group["param_names"], group["params"], strict=True)
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the state of all parameters, by the names in checkpoints."""
-        kept = self.state_dict()["state"].items()
-        return {f"{PREFIX}{number}.{key}": value for number, values in kept for key, value in values.items()}
+        return {f"{PREFIX}{key}.{name}": state for name, p in self._named() for key, state in self.state[p].items()}
 
-    def parameter(self, name: str) -> str | None:
-        """Return the name of the parameter whose state and shape a tensor of `tensors` has; None if it counts steps."""
-        number, key = name.removeprefix(PREFIX).split(".")
-        names = [each for group in self.param_groups for each in group["param_names"]]
-        return None if key == "step" else names[int(number)]
-
-    def restore(self, tensors: Mapping[str, torch.Tensor], groups: Groups) -> None:
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Continue from what `tensors` returned; tensors with other names are ignored."""
-        state: dict[int, dict[str, torch.Tensor]] = {}
-        for name in tensors:
-            if name.startswith(PREFIX):
-                number, key = name.removeprefix(PREFIX).split(".")
-                state.setdefault(int(number), {})[key] = tensors[name].clone()
-        self.load_state_dict({"state": state, "param_groups": groups})
+        for name, parameter in self._named():
+            found = {key: tensors[f"{PREFIX}{key}.{name}"] for key in STATE}
+            self.state[parameter] = {key: state.to(parameter.device, copy=True) for key, state in found.items()}
 
 
 class Lamb(FusedAdamW):
@@ -99,17 +84,8 @@ class Lamb(FusedAdamW):
     tensors.
     """
 
-    name = "lamb"
-
-    def __init__(
-        self,
-        params: Groups,
-        lr: float,
-        betas: Sequence[float] = (0.9, 0.98),
-        eps: float = 1e-8,
-        sharding: Sharding | None = None,
-    ):
-        super().__init__(params, lr, betas, eps, sharding)
+    def __init__(self, params: Groups, train: schema.Train, sharding: Sharding | None = None):
+        super().__init__(params, train, sharding)
         self._groups = [group["params"] for group in self.param_groups]
         self._parameters = list(itertools.chain(*self._groups))
         with torch.no_grad():
@@ -184,30 +160,18 @@ class Muon(FusedAdamW):
     matrices of a shape are updated together. They must be whole on each process.
 
     Args:
-        params, lr, betas, eps: see `FusedAdamW`; `params` are the other parameters.
+        params: groups of the other parameters.
+        train: see `FusedAdamW`. With the precision bf16, the matrices are orthogonalized in bf16, otherwise in the type
+            of the parameters.
         matrices: the matrices by name.
-        weight_decay: their weight decay.
-        bf16: whether they are orthogonalized in bf16. Otherwise, this is done in the type of the parameters.
     """
 
-    name = "muon"
-
-    def __init__(
-        self,
-        params: Groups,
-        lr: float,
-        betas: Sequence[float] = (0.9, 0.98),
-        eps: float = 1e-8,
-        matrices: Mapping[str, nn.Parameter] | None = None,
-        weight_decay: float = 0.0,
-        bf16: bool = False,
-    ):
-        super().__init__(params, lr, betas, eps)
-        self._decay, self._type = weight_decay, torch.bfloat16 if bf16 else None
+    def __init__(self, params: Groups, train: schema.Train, matrices: Mapping[str, nn.Parameter]):
+        super().__init__(params, train)
+        self._decay, self._type = train.weight_decay, torch.bfloat16 if train.precision == "bf16" else None
         self._momentum: dict[str, torch.Tensor] = {}
         self._batches: list[tuple[list[torch.Tensor], torch.Tensor]] = []  # matrices of one shape, and their momentum
         by_shape: dict[torch.Size, list[str]] = {}
-        matrices = matrices or {}
         for name, matrix in matrices.items():
             by_shape.setdefault(matrix.shape, []).append(name)
         for shape, names in by_shape.items():
@@ -238,13 +202,9 @@ class Muon(FusedAdamW):
         """See `FusedAdamW.tensors`."""
         return super().tensors() | {MOMENTUM + name: momentum for name, momentum in self._momentum.items()}
 
-    def parameter(self, name: str) -> str | None:
-        """See `FusedAdamW.parameter`."""
-        return name.removeprefix(MOMENTUM) if name.startswith(MOMENTUM) else super().parameter(name)
-
-    def restore(self, tensors: Mapping[str, torch.Tensor], groups: Groups) -> None:
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """See `FusedAdamW.restore`."""
-        super().restore(tensors, groups)
+        super().restore(tensors)
         for name, momentum in self._momentum.items():
             momentum.copy_(tensors[MOMENTUM + name])
 
@@ -257,10 +217,7 @@ def decays_by_name(name: str, _parameter: nn.Parameter) -> bool:
 def parameter_groups(
     named_parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float, decays: Decays = decays_by_name
 ) -> Groups:
-    """Return two groups: with weight decay, and without.
-
-    The groups also hold the parameters' names, so that a checkpoint can be read without this code.
-    """
+    """Return two groups: with weight decay, and without."""
     decay, rest = [], []
     for name, parameter in named_parameters:
         (decay if decays(name, parameter) else rest).append((name, parameter))
@@ -284,14 +241,12 @@ def make_optimizer(
         sharding: how the parameters were cut, if `named` holds this process's rows; None: they are whole.
         matrices: the names of the parameters that Muon updates.
     """
-    shared = train.learning_rate, train.betas, train.eps, sharding
     if train.optimizer == "muon":
         by_muon = {name: parameter for name, parameter in named.items() if name in matrices}
         rest = ((name, parameter) for name, parameter in named.items() if name not in matrices)
-        groups = parameter_groups(rest, 0.0, decays)
-        return Muon(groups, *shared[:3], by_muon, train.weight_decay, bf16=train.precision == "bf16")
-    kinds = {kind.name: kind for kind in (FusedAdamW, *FusedAdamW.__subclasses__())}
-    return kinds[train.optimizer](parameter_groups(named.items(), train.weight_decay, decays), *shared)
+        return Muon(parameter_groups(rest, 0.0, decays), train, by_muon)
+    kind = Lamb if train.optimizer == "lamb" else FusedAdamW
+    return kind(parameter_groups(named.items(), train.weight_decay, decays), train, sharding)
 
 
 class MovingAverage:
