@@ -10,33 +10,31 @@ put such files there yourself.
 real and no two documents are equal.
 """
 
+import argparse
 import html
 import json
 import random
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 LANGUAGES = ("en-us", "de", "hi", "ja", "zh-cn")
-PYTHON = "python3.11-doc"  # a package with 7.5 MB more of English
 
 
 def fetch(folder: Path, language: str) -> Path:
-    """Return the JSONL file with the documents of a language (or of `PYTHON`) in `folder`. Download it if needed."""
+    """Return the JSONL file with the documents of a language in `folder`. Download it if needed."""
     path = folder / f"{language}.jsonl"
-    package, pages = f"libreoffice-help-{language}", "x/**/text/**/*.html"
-    if language == PYTHON:
-        package, pages = PYTHON, "x/**/html/**/*.html"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as scratch:
-            command = ["apt-get", "download", "-o", "APT::Sandbox::User=root", package]
+            command = ["apt-get", "download", "-o", "APT::Sandbox::User=root", f"libreoffice-help-{language}"]
             subprocess.run(command, cwd=scratch, check=True, stdout=subprocess.DEVNULL)
             subprocess.run(["dpkg-deb", "-x", *Path(scratch).glob("*.deb"), f"{scratch}/x"], check=True)
-            texts = [paragraphs(page) for page in sorted(Path(scratch).glob(pages)) if not page.is_symlink()]
+            texts = [
+                paragraphs(page) for page in sorted(Path(scratch).glob("x/**/text/**/*.html")) if not page.is_symlink()
+            ]
         lines = [json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts if text]
         path.write_text("".join(lines), encoding="utf-8")
     return path
@@ -71,6 +69,10 @@ def documents(folder: Path, languages=LANGUAGES) -> list[str]:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[2:] or LANGUAGES:
-        target = fetch(Path(sys.argv[1]), name)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("languages", nargs="*", default=LANGUAGES)
+    args = parser.parse_args()
+    for name in args.languages:
+        target = fetch(args.folder, name)
         print(f"{target}: {target.stat().st_size / 1e6:.1f} MB")

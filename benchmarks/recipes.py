@@ -15,8 +15,7 @@ masked diffusion on the text of `one`. `big_ten` are ten epochs of 300,000 words
 the same text, also with a quarter of the rows masked) and `tuned_once` (on that of `one`) compare these recipes with
 the published one at this size and with six seeds: a training takes about 20 minutes of CPU time (4 of `tuned_once`).
 `small_ten` and `small_once` do so with three seeds of the preset `small` on 3 million words, for a GPU. With
-`--blimp`, the larger models are also scored on pairs of BLiMP, which come from the Hub. Then
-`benchmarks/learning_curves.py` draws their losses.
+`--blimp`, the larger models are also scored on pairs of BLiMP, which come from the Hub.
 """
 
 import argparse

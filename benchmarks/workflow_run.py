@@ -1,6 +1,5 @@
 """Run the workflow for benchmarks: a configuration in a folder, and the targets to make there."""
 
-import argparse
 import json
 import os
 import subprocess
@@ -13,17 +12,6 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-
-
-def arguments(description: str | None, steps: int = 300) -> argparse.Namespace:
-    """Return `folder`, `steps` and `cores` of a benchmark's command line. The folder is created."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=lambda text: Path(text).resolve())
-    parser.add_argument("--steps", type=int, default=steps)
-    parser.add_argument("--cores", type=int, default=os.cpu_count())
-    args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    return args
 
 
 def make(folder: Path, configuration: dict[str, Any], models: Iterable[str], cores: int, *until: str) -> None:

@@ -7,11 +7,9 @@ loop, times the threads, divided by the scores of an iteration are what a kernel
 stands outside of loops is not counted. For the other kernels it is per number of a token (or, for `_begin_sums`, of a
 row). A processor starts 128 instructions per clock, but only 64 of those in `HALF`; so if these are more than half,
 they count twice.
-
-The times are CALCULATED, with 132 processors at 1.6 GHz. They are what a kernel needs at least, if it never waits for
-memory, for another warp, or for a matrix product.
 """
 
+import argparse
 import functools
 import re
 import subprocess
@@ -22,19 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import triton
-from triton.backends.compiler import GPUTarget
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests/scripts")]
 
-import mixing_builds  # noqa: E402
-import triton_builds  # noqa: E402
-from mixing_builds import resources  # noqa: E402
-from triton_builds import ATTENTION  # noqa: E402
+import kernel_builds  # noqa: E402
+from kernel_builds import ATTENTION, BUILDS, SUMS, resources  # noqa: E402
 
 from babelmill.training.kernels import attention_triton, mixing_triton  # noqa: E402
 
-PER_SECOND = 128 * 132 * 1.6e9  # instructions of single threads
 # Instructions that only half of the lanes can compute.
 HALF = {"F2FP", "FMNMX", "FSEL", "FSETP", "IABS", "IADD3", "ISETP", "LEA", "LOP3", "MOV"}
 HALF |= {"P2R", "PLOP3", "PRMT", "R2P", "SEL", "SGXT", "SHF", "VIADD", "VIMNMX"}
@@ -72,11 +66,8 @@ def slots(counted: Counter[str]) -> int:
 @functools.cache
 def built(kernel: Any) -> Any:
     """Build a kernel as the tests do."""
-    for of_attention, constants, _ in triton_builds.BUILDS:
-        if of_attention is kernel:
-            return triton_builds.built(kernel, constants, "sm_90")
-    (switches, *_) = (switches for _, between, switches in mixing_builds.BUILDS if between is kernel)
-    return mixing_builds.built(GPUTarget("cuda", 90, 32), kernel, switches)
+    (constants, *_) = (constants for each, constants, _ in [*BUILDS, *SUMS] if each is kernel)
+    return kernel_builds.built(kernel, constants, "sm_90")
 
 
 @functools.cache
@@ -106,11 +97,12 @@ def per_number(kernel: Any) -> float:
 
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     print("| kernel | registers | bytes spilled | instructions per score, T = 128 | 512 | per number |")
     print("|---|---|---|---|---|---|")
-    of_attention = [kernel for kernel, constants, _ in triton_builds.BUILDS if constants is ATTENTION]
-    others = [kernel for kernel, constants, _ in triton_builds.BUILDS if "num_warps" in constants]
-    for kernel in (*of_attention, *others, *dict.fromkeys(kernel for _, kernel, _ in mixing_builds.BUILDS)):
+    of_attention = [kernel for kernel, constants, _ in BUILDS if constants is ATTENTION]
+    others = [kernel for kernel, constants, _ in [*BUILDS, *SUMS] if "num_warps" in constants]
+    for kernel in (*of_attention, *dict.fromkeys(others)):
         registers, spilled = resources(built(kernel).asm["cubin"])
         scores = [f"{per_score(kernel, length):.0f}" for length in (128, 512) if kernel in of_attention] or ["", ""]
         number = "" if kernel in of_attention else f"{per_number(kernel):.0f}"

@@ -79,7 +79,7 @@ MENU = {
         "Fields of results": "docs/fields",
         "Glossary": "docs/glossary",
     },
-    "Help": {"When something goes wrong": "docs/troubleshooting", "Questions": "docs/faq"},
+    "Help": {"When something goes wrong": "docs/troubleshooting"},
     "How it works": {
         "Architecture": "docs/architecture",
         "Contributing": "CONTRIBUTING",

@@ -3,7 +3,6 @@
 python docs/site/gallery.py
 """
 
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -28,10 +27,6 @@ COPIES = {
 GALLERY.mkdir(exist_ok=True)
 for source, name in COPIES.items():
     shutil.copy(source, GALLERY / name)
-page = ROOT / "docs/gallery.md"
-table = Path("experiments/rates/table.md").read_text(encoding="utf-8").partition("\n\n")[2]  # without its heading
-marked = re.compile(r"(?<=<!-- table: -->\n).*(?=<!-- end -->)", re.DOTALL)
-page.write_text(marked.sub(lambda _: table, page.read_text(encoding="utf-8")), encoding="utf-8")
 with Browser() as browser:
     for shown in GALLERY.glob("*.html"):
         browser.open(shown, 1000)

@@ -2,9 +2,9 @@
 
 A token never crosses the end of a piece, and the tokenizer's training keeps every different piece in memory. So pieces
 have at most 24 characters: otherwise the time and memory for text without spaces would grow faster than the text. On
-real text in 11 languages, these pieces give up to 11 % fewer tokens than those of GPT-BERT, and never more
-(`benchmarks/tokenizer.py`). Newlines are never part of words, although this costs 2 %. So the first word of a line is
-the same token as at the beginning of a text (unless a space is put before texts), and models learn it much better.
+real text in 11 languages, these pieces give up to 11 % fewer tokens than those of GPT-BERT, and never more. Newlines
+are never part of words, although this costs 2 %. So the first word of a line is the same token as at the beginning of a
+text (unless a space is put before texts), and models learn it much better.
 """
 
 import re
