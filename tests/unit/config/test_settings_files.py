@@ -20,8 +20,8 @@ from babelmill.graph import Graph, Result, key_of
 from babelmill.stages import STAGES, RunSettings, TrainStage
 from helpers.stages import settings_of
 
-COLUMNS = "text,other,good,bad,label,kind,ratio"
-ROWS = "a,b,c,d,e,f,1\ng,h,i,j,k,l,2\n"
+COLUMNS = "text,other,good,bad,label,kind"
+ROWS = "a,b,c,d,e,f\ng,h,i,j,k,l\n"
 PAIRS = {"files": ["{language}.csv"], "languages": {"eng": "eng", "deu": "deu"}, "good": "good", "bad": "bad"}
 TASK = {"train": ["a.csv"], "test": ["b.csv"], "language": "eng", "text": "{text}"}
 OTHER = {"languages": ["eng"], "tokenizer": {"vocab_size": 300}, "model": {"source": None}}
@@ -204,7 +204,7 @@ suites | suite | - | {quoting: none}
 suites | suite | PAIRS_OF_HUB | {revision: v1}
 suites | - | - | {revision: v1, license: mit, note: N, challenge_files: ['full_eval/{language}.csv']}
 suites | suite | ENGLISH_PAIRS | {language: deu}
-suites | suite | CHOICES | {prompt: '{text}', options: ['{good}', '{text}'], right: 1, drop: x, ratio: ratio}
+suites | suite | CHOICES | {prompt: '{text}', options: ['{good}', '{text}'], right: 1, drop: x}
 suites | suite | CHOICES | {harness_ids: true}
 suites | score | CHOICES | {scored: completion, score: mean, ties: first, unknown: wrong}
 suites | score | - | {headline: phenomena}

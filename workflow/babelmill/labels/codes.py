@@ -22,7 +22,6 @@ import numpy as np
 from babelmill.config import schema
 from babelmill.core import escape
 from babelmill.core.files import UserError
-from babelmill.tables.rows import Asked, text_rows
 from babelmill.tokens.label_text import NO_LABEL, stripped, without_fraction
 from babelmill.tokens.shard_file import Labels
 
@@ -116,6 +115,8 @@ def listed(path: str, labels: schema.Labels) -> dict[str, str]:
 
     A UserError says that a row has no code or one that does not belong to the system, or that two codes are the same.
     """
+    from babelmill.tables.rows import Asked, text_rows  # imports pyarrow, which a training does without
+
     names: dict[str, str] = {}
     spelt: dict[str, str] = {}
     asked = [Asked("code", COLUMNS, "value"), Asked("name", COLUMNS, "value", optional=True)]
