@@ -300,7 +300,7 @@ def asked(*layers: dict) -> dict[str, tuple[str, str, list[str]]]:
     }
 
 
-@pytest.mark.parametrize(("key", "value", "first", "more"), cases())
+@pytest.mark.parametrize(("key", "value", "first", "more"), [*cases()])
 def test_a_key_gives_another_key_to_what_depends_on_it_and_to_nothing_else(project, key, value, first, more):
     base = BASE | more
     before = titles_of(json.dumps([base]))

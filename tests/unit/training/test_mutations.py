@@ -110,7 +110,7 @@ def mutations() -> Iterator:
         yield pytest.param(*where, old.removeprefix("- "), new.removeprefix("+ "), id=name)
 
 
-@pytest.mark.parametrize(("section", "module", "old", "new"), mutations())
+@pytest.mark.parametrize(("section", "module", "old", "new"), [*mutations()])
 def test_a_changed_line_is_found(section, module, old, new, tmp_path):
     shutil.copytree(PACKAGE, tmp_path / "babelmill")
     path = tmp_path / "babelmill" / module
