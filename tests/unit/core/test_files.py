@@ -16,7 +16,7 @@ import pytest
 
 from babelmill import cli
 from babelmill.core import bars, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_folder, atomic_write, lock, remove_leftovers, write_json
+from babelmill.core.files import UserError, atomic_folder, atomic_write, is_locked, lock, remove_leftovers, write_json
 from babelmill.runtime.run_lock import locked
 from helpers.programs.prepared import run_python
 
@@ -216,6 +216,15 @@ def test_a_log_on_a_full_disk_ends_nothing(tmp_path, monkeypatch, capsys):
     assert run(stage) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("error: the stage's error")
+
+
+def test_a_lock_is_seen_as_long_as_it_is_held(tmp_path):
+    path = tmp_path / "eng.log"
+    assert not is_locked(path)
+    with open(path, "a+") as file:
+        lock(file, shared=True)
+        assert is_locked(path)
+    assert not is_locked(path)
 
 
 def test_a_file_system_without_locks(tmp_path, monkeypatch):

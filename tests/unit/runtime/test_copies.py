@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 
+from babelmill.core.files import UserError
 from babelmill.runtime import copies
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.copies import Copies
@@ -54,6 +55,27 @@ def copied(url: str, checkpoints: Checkpoints) -> int:
     done = mine.fetch(checkpoints.newest())
     mine.close()
     return done
+
+
+def test_a_fetch_that_was_killed_is_made_again(machine, url, monkeypatch):
+    """What belongs to the checkpoints is whole once attempt.json is there; without identity.json a run is refused."""
+    first = machine("a", 10)
+    for name in ("attempt.json", "identity.json", "metrics.jsonl"):
+        (first.folder / name).write_text("{}")
+    copied(url, first)
+    second, fetch = machine("b"), Copies._fetch
+
+    def die(self, name: str) -> None:
+        if name == "identity.json":
+            raise ConnectionError("killed")
+        fetch(self, name)
+
+    monkeypatch.setattr(Copies, "_fetch", die)
+    with pytest.raises(UserError, match="killed"):
+        copied(url, second)
+    monkeypatch.undo()
+    assert copied(url, second) == 10
+    assert {path.name for path in second.folder.glob("*.json*")} >= {"attempt.json", "identity.json", "metrics.jsonl"}
 
 
 @pytest.mark.parametrize("damage", ["a bit", "gone"])

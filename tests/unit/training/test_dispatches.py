@@ -53,7 +53,7 @@ def make(tmp_path):
 
 
 def test_the_host_waits_for_nothing_in_a_step(make):
-    """But for the norm of the gradient, which is looked at on a CPU alone (`gradients.clip_to`)."""
+    """But for the norm of the gradient, which is looked at on a CPU alone (`clip` of `gradients.py`)."""
     trainer = make()
     for number, attention_type in ((1, None), (2, OneHotAttention)):
         if attention_type:  # as on a GPU where our kernel cannot be used, with dropout

@@ -84,7 +84,9 @@ def copied(name: str) -> str:
     """Return the text of a copied file. What it names beside itself, and is not copied, it then names by its path."""
     text = (ROOT / name).read_text(encoding="utf-8")
     if name == SETTINGS and (ROOT / ".git").exists():  # a clone, whose own settings are not for others
-        committed = subprocess.run(["git", "-C", ROOT, "show", f"HEAD:{name}"], capture_output=True, text=True)
+        committed = subprocess.run(
+            ["git", "-c", "safe.directory=*", "-C", ROOT, "show", f"HEAD:{name}"], capture_output=True, encoding="utf-8"
+        )
         if committed.returncode:
             raise UserError(f"git does not show {name} of {line(str(ROOT))}: {line(committed.stderr.strip(), 200)}")
         text = committed.stdout

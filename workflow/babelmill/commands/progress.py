@@ -1,4 +1,4 @@
-"""Find how far a model is, only from the files, so on any machine that sees the folder.
+"""Find how far a model is, only from the files, so on any machine that sees the folder and its locks.
 
 A stage is done if its result is there. A job runs as long as its process holds its log (`core/stage_entry.py`). The log
 also shows errors. The lock and the metrics in the folder of a training run show how far training is.
@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.files import UserError, lock
+from babelmill.core.files import UserError, is_locked
 from babelmill.graph import CHECKPOINTS, Graph, Result, steps_done
 from babelmill.runtime.run_lock import holder
 from babelmill.stages import STAGES, UNFINISHED, PredictStage
@@ -50,15 +50,6 @@ def last_words(log: Path) -> tuple[bool, str]:
     return True, line.strip()
 
 
-def is_held(log: Path) -> bool:
-    """Return whether the process that writes a log lives."""
-    try:
-        with open(log, "r+", encoding="utf-8") as file:
-            return not lock(file, wait=False)
-    except OSError:
-        return False
-
-
 # The states of jobs and models.
 
 
@@ -95,7 +86,7 @@ def state_of(model: str, result: Result) -> Status:
     if not log.is_file() or is_taken_up(result, log):
         return Status(model)
     failed, note = last_words(log)
-    if is_held(log):
+    if is_locked(log):
         return Status(model, state="running", note=note, log=log)
     if result.record.is_file() and not failed:  # it was made with other settings, and not tried again since
         return Status(model)
@@ -105,7 +96,7 @@ def state_of(model: str, result: Result) -> Status:
 def is_taken_up(result: Result, log: Path) -> bool:
     """Return whether the log of a job is an earlier run's, and the present run will make the result."""
     outputs = {str(result.path), str(result.record)}
-    with contextlib.suppress(FileNotFoundError):  # the run has just ended
+    with contextlib.suppress(OSError):  # the run has just ended, or is another user's
         newer = [each for each in LOCKS.glob("*.output.lock") if each.stat().st_mtime > log.stat().st_mtime]
         return any(not outputs.isdisjoint(each.read_text().splitlines()) for each in newer)
     return False

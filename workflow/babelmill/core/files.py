@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -72,6 +73,18 @@ def lock(file: IO[Any], wait: bool = True, shared: bool = False) -> bool:
     except OSError:
         return True
     return True
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether another process has locked a file, as far as this machine sees locks."""
+    mode = "r+b" if os.access(path, os.W_OK) else "rb"  # NFS locks no file that may not be written
+    with contextlib.suppress(OSError), open(path, mode) as file:
+        for _ in range(3):  # another process may be looking, too
+            if lock(file, wait=False):
+                return False
+            time.sleep(0.01)
+        return True
+    return False
 
 
 @contextlib.contextmanager

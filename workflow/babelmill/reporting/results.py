@@ -21,7 +21,7 @@ Folders = Mapping[tuple[str, str], Path]
 def folders_of(places: Mapping[str, str]) -> Folders:
     """Return where a report looks for the model's own results; `places`: {"score blimp": path} (`Graph.places`)."""
     found = {(title.partition(" ")[0], title.partition(" ")[2]): Path(path) for title, path in places.items()}
-    return {(stage, part): path for (stage, part), path in found.items() if stage in USED and part[:3] != "of "}
+    return {(stage, part): path for (stage, part), path in found.items() if stage in USED and " of " not in f" {part}"}
 
 
 def of_converted(folder: Path) -> Folders:

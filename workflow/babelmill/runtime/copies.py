@@ -95,8 +95,8 @@ class Copies:
                 if (newest := self._checkpoints.newest()) == step:  # if it is damaged, a warning says so
                     break
             if newest > done or not (self._folder / "attempt.json").exists():
-                for name in filter(OTHERS.fullmatch, names):
-                    self._fetch(name)
+                for name in sorted(filter(OTHERS.fullmatch, names), key="attempt.json".__eq__):
+                    self._fetch(name)  # attempt.json comes last: where it is, the others are
             for name in filter(SNAPSHOT.fullmatch, names):
                 if not (seal := self._folder / name).exists():
                     self._fetch_sealed(name, names)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.files import UserError, lock
+from babelmill.core.files import UserError, is_locked, lock
 
 # How long to wait for a lock. In a SLURM job that was started again, its earlier processes may still be saving, or NFS
 # may not know yet that they died.
@@ -50,9 +50,9 @@ def holder(folder: Path) -> dict[str, Any] | None:
 
     They are None each if the file is damaged.
     """
-    with contextlib.suppress(OSError), open(folder / "lock.json", "r+", encoding="utf-8") as file:
-        if not lock(file, wait=False):
-            with contextlib.suppress(ValueError, TypeError):
-                return NOBODY | json.load(file)
-            return NOBODY
-    return None
+    if not is_locked(path := folder / "lock.json"):
+        return None
+    try:
+        return NOBODY | json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return NOBODY

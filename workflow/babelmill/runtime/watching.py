@@ -169,10 +169,15 @@ def mirror(name: str, folder: Path) -> Iterator[None]:
         if thread.is_alive():
             given_up.set()
             log.warning("W&B did not finish in %d s; metrics.jsonl is complete", PATIENCE)
-            for child in psutil.Process().children():
-                with contextlib.suppress(psutil.Error):
-                    if "wandb" in child.name():  # Python's exit would wait for it
-                        child.kill()
+            kill_service()
+
+
+def kill_service() -> None:
+    """Kill W&B's own process, for which Python's exit would wait."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if "wandb" in child.name():
+                child.kill()
 
 
 def send(folder: Path, ended: threading.Event, given_up: threading.Event) -> None:
@@ -190,6 +195,8 @@ def send(folder: Path, ended: threading.Event, given_up: threading.Event) -> Non
         )
         wandb.teardown()  # forgets that the run's id was used
         run = wandb.init(config=config, mode="offline")
+        if given_up.is_set():  # meanwhile
+            return kill_service()
     if run.offline:
         for older in (folder / "wandb").glob(f"offline-run-*-{run.id}"):  # the new recording will contain it
             if older.resolve() != Path(run.dir).parent.resolve():
