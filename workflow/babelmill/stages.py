@@ -483,7 +483,7 @@ class EvaluateStage(Stage):
     """Measure the exported model on the validation text."""
 
     stage = "evaluate"
-    version = 2
+    version = 3
 
     evaluation: schema.Evaluation
     labels: schema.Labels = NO_LABELS
@@ -687,6 +687,7 @@ class PredictStage(NamedStage):
     """Predict the codes of a table's rows."""
 
     stage = "predict"
+    version = 2
     named = "predictions/{model}/{part}.json"
     at_once: ClassVar[int] = 4096  # texts that are predicted, and kept for an interruption, together
 

@@ -6,10 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoConfig
 
-from babelmill.core import manifest
+from babelmill.core import manifest, words
 from babelmill.core.files import UserError
 from babelmill.evaluate import check_length
-from babelmill.evaluation import validation_text
 from babelmill.evaluation.metrics import described, entry, in_words, pooled
 from babelmill.evaluation.validation_text import ValidationText, changed, choose, unigram_nats, windows
 from babelmill.tokens.vocabulary import Vocabulary
@@ -112,7 +111,7 @@ def test_a_sample_is_chosen_by_the_text_alone():
 
 def test_documents_that_a_tokenizer_changes_are_counted(monkeypatch):
     """A tokenizer of bytes changes none."""
-    monkeypatch.setattr(validation_text, "AT_ONCE", 2)
+    monkeypatch.setattr(words, "PART", 16)
     texts = ["the fox", "The fox", "the \u2603", "the fox", "A dog", "the dog"]
     assert changed(word_piece(), texts) == 3 and changed(bytes_bpe("<s>"), texts) == 0
 

@@ -66,7 +66,8 @@ def run(args: argparse.Namespace) -> None:
     by_hand.compute_quietly(args.threads)
     values = {"languages": languages, "suite": args.suite, "covered": languages, "headline": suite.headline}
     values |= how_scored(suite) | {"methods": methods_of(folder)}
-    evaluation = configuration.model(languages[0]).evaluation
+    named = args.model.removeprefix("converted/").rstrip("/")
+    evaluation = configuration.model(named if named in configuration.known_models() else languages[0]).evaluation
     values |= {"pairs": evaluation.pairs, "masked_pairs": evaluation.masked_pairs}
     settings = ScoreStage(**values, raw=values)
     out = args.out or Path("scores", name, args.suite)

@@ -41,10 +41,12 @@ def require_evaluation_data(configuration: Configuration, model: str) -> None:
     """
     folder, resolved = folder_of_challenge(configuration), configuration.model(model)
     needed: dict[str, list[str]] = {}
-    for name, codes in resolved.scored.items():
+    of_suites = [(name, code) for name, codes in resolved.scored.items() for code in codes]
+    of_suites += [(name, code) for code in resolved.languages for name in configuration.corpus(code).suites]
+    for name, code in of_suites:
         suite = configuration.suite(name)
         if not suite.files:
-            needed[name] = [p for code in codes for p in suite.challenge_files_of(configuration.code_in(suite, code))]
+            needed.setdefault(name, []).extend(suite.challenge_files_of(configuration.code_in(suite, code)))
     for name, codes in resolved.tuned.items():
         task = configuration.task(name)
         named = [pattern.removeprefix(DATA) for pattern in task.train + task.test if pattern.startswith(DATA)]

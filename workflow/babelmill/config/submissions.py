@@ -125,8 +125,11 @@ def numbers_of(resolved: ResolvedModel, name: str) -> list[str]:
     found = list[str]()
     if not (rules := rules_of_model(resolved)):
         return found
+    languages = {row.language_code for row in resolved.rows.values()}
     for number in rules.numbers.values():
         for task in (rules.tasks[each] for each in number.tasks):
+            if task.language not in languages:
+                continue
             if name in (task.suite, *task.tuned):
                 found.append(number.title)
             elif name == task.fast:

@@ -1,10 +1,12 @@
 """Count words, write numbers, times and tables for people, and quote the errors of libraries."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from babelmill.core.escape import some
 
-PART = 1 << 20  # characters whose words are counted at once
+T = TypeVar("T")
+PART = 1 << 20  # characters that are worked on at once
 SPACED = 40  # bytes per word up to which whitespace separates words, in a language whose script is not known
 
 # Ends the message about a score that is no number, which is an error and never a missing score.
@@ -12,6 +14,19 @@ NOT_A_NUMBER = (
     "the weights of this model are damaged, or its training diverged; replace the model, or train it again with a lower"
     " train.learning_rate"
 )
+
+
+def portions(texts: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield texts in order, some at a time: of at most `PART` characters together, or one longer text."""
+    portion, total = list[T](), 0
+    for text in texts:
+        if portion and total + size(text) > PART:
+            yield portion
+            portion, total = [], 0
+        portion.append(text)
+        total += size(text)
+    if portion:
+        yield portion
 
 
 def plural(count: int, noun: str) -> str:

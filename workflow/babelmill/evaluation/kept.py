@@ -37,8 +37,9 @@ class Kept:
     def __init__(self, folder: Path, made_of: Any):
         key = hashlib.sha256(canonical_json([LAYOUT, made_of]).encode()).hexdigest()[:16]
         self._folder, self._key = folder, key
-        read = map(intact_arrays, sorted(folder.glob(f"{key}-*.npz")))
-        self.found = [arrays["scores"] for arrays in read if arrays]  # arrays [items, 1 + scores]
+        paths = sorted(folder.glob(f"{key}-*.npz"))
+        self.found = [arrays["scores"] for arrays in map(intact_arrays, paths) if arrays]  # arrays [items, 1 + scores]
+        self._last = int(paths[-1].stem.rpartition("-")[2]) if paths else 0  # the number of the last file
         for other in [*folder.glob("*-*.np[yz]")]:
             if not other.name.startswith(key):
                 other.unlink()
@@ -46,4 +47,5 @@ class Kept:
     def add(self, items: list[int], scores: np.ndarray) -> None:
         """Keep the scores of items, [items, scores], on the disk."""
         self.found.append(np.column_stack([items, scores]))
-        write_arrays(self._folder / f"{self._key}-{len(self.found):06}.npz", {"scores": self.found[-1]})
+        self._last += 1
+        write_arrays(self._folder / f"{self._key}-{self._last:06}.npz", {"scores": self.found[-1]})

@@ -15,14 +15,13 @@ from tokenizers import Tokenizer
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError
+from babelmill.core.words import portions
 from babelmill.evaluation.metrics import Score, entry
 from babelmill.evaluation.rows import Text
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, vocabulary_used
 from babelmill.tokens.vocabulary import Vocabulary
-
-AT_ONCE = 100  # documents that are tokenized at once
 
 
 class ValidationText:
@@ -50,8 +49,8 @@ class ValidationText:
         self.scored: list[np.ndarray] = []  # which of these tokens count: [tokens] bool
         self.with_prompt = 0  # how many of the documents to score have a prompt
         chosen = [texts[number] for number in self.chosen]
-        for start in range(0, len(chosen), AT_ONCE):
-            self._encode([piece for text in chosen[start : start + AT_ONCE] for piece in text])
+        for some in portions(chosen, lambda text: sum(map(len, text))):
+            self._encode([piece for text in some for piece in text])
         # how many of the documents to score are changed by encoding and decoding; their scores are about the text that
         # the tokenizer keeps
         self.changed = changed(tokenizer, [text[-1] for text in chosen]) if lossy else 0
@@ -141,8 +140,7 @@ def changed(tokenizer: Tokenizer, texts: Sequence[str]) -> int:
     A tokenizer may turn capital letters into small ones, or have no token for a character.
     """
     count = 0
-    for start in range(0, len(texts), AT_ONCE):
-        mine = texts[start : start + AT_ONCE]
+    for mine in portions(texts, len):
         ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(mine, add_special_tokens=False)]
         again = tokenizer.decode_batch(ids, skip_special_tokens=False)
         count += sum(text != given for text, given in zip(mine, again, strict=True))
