@@ -210,6 +210,7 @@ def test_the_card_says_the_numbers(made, evaluation):
     for sentence in (
         f"Texts with exactly the right codes: {headline['exact']['value']:.3f} ± ",
         f"| German | 60 | {own['languages']['deu']['exact']:.3f} |",
+        f"differs by {own['calibration_error']:.3f} from the share",
         "In 2 texts, the model does not know a code, which counts as not found (1 such code)",
         "Texts that were cut, since they are longer than the model can read: 1.",
         "| `miller` | Code of miller | 113 |",

@@ -140,6 +140,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     assert run_killed(*words, name="-000002.npz").returncode == -9
     (first,) = (tmp_path / ".out.csv.partial").glob("*.npz")
     assert not (tmp_path / "out.csv").exists()
+    for name in ("b", "c"):
+        shutil.copytree(first.parent, tmp_path / f".{name}.csv.partial")
     with np.load(first) as found:
         scores = found["scores"]
     scores[0, -6:] = 0.125
@@ -151,6 +153,10 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     assert {row["likeliest_probability_1"] for row in differ} == {"0.125"} and "continuing after 4,096 of " in output
     asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, output)]
     assert asked[0] and asked[1] and asked[0][0] == asked[1][0]
+    table(tmp_path / "other.csv", 9000, seed=2)
+    for source, *out in (("other", "b.csv"), ("in", "c.csv", "--top", 3)):
+        words = [labeller, tmp_path / f"{source}.csv", tmp_path / out[0], *out[1:], "--method", "linear"]
+        assert "continuing" not in predict(*words), "what is kept is of another table, or of other settings"
 
 
 def test_what_is_damaged_or_of_another_table_is_predicted_again(labeller, tmp_path):
@@ -199,7 +205,11 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
 
     refused("not a converted label model", tmp_path / "model", tmp_path / "in.csv", out)
     refused("no model is here (config.json)", tmp_path, tmp_path / "in.csv", out)
-    refused("there are 'id', 'occ1', 'lang'", labeller, tmp_path / "in.csv", out, "--text", "occ2")
+    refused("there are 'id', 'occ1', 'lang'; set --text", labeller, tmp_path / "in.csv", out, "--text", "occ2")
+    (tmp_path / "semicolons.csv").write_text("occ1;lang\nx;y\n")
+    refused("set --text, or, in a .csv, --delimiter ';'", labeller, tmp_path / "semicolons.csv", out)
+    (tmp_path / "latin.csv").write_bytes("occ1,lang\nmø,\n".encode("latin-1"))
+    refused("line 2: not UTF-8: byte 0xf8 (--encoding latin-1", labeller, tmp_path / "latin.csv", out)
     (tmp_path / "taken.csv").write_text("occ1,lang,code_1\nx,,1\n")
     refused(
         "already has a column 'code_1', which the predictions need: rename it", labeller, tmp_path / "taken.csv", out

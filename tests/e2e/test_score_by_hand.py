@@ -157,6 +157,15 @@ def test_what_cannot_be_scored_is_refused(capsys):
         assert error.startswith("error: ") and expected in error, error
 
 
+def test_a_masked_model_without_a_mask_token_is_refused(capsys):
+    path, of_model = foreign("bert") / "tokenizer_config.json", Path("bert/config.json")
+    other = {"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": None}
+    write_json(path, read_json(path) | other)
+    write_json(of_model, read_json(of_model) | {"mask_token_id": None})
+    assert main(["score", "bert", "--suite", "mine"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: bert: method masked hides tokens")
+
+
 def test_all_commands_by_hand_name_models_alike(hub, capsys):
     """A folder, the name of a converted model, and the name of an unfinished one, which is not looked for elsewhere."""
     shutil.move(foreign("gpt2"), "converted/small_one")

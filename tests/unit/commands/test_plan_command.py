@@ -191,6 +191,7 @@ def test_what_cannot_work_or_will_be_missing_is_said(workspace):
     workspace.configure(SMALL | values)
     output = workspace.python("-m", "babelmill", "plan", "eng", "deu").stdout
     assert "eng, deu: train.global_batch_tokens = 1,048,576 is more than its whole text." in output
+    assert re.search(r"\n(eng|deu|eng, deu): only \d+ documents? for validation: raise", output)
     assert "no snapshot chck_5M: it reads about" in output and "chck_0.0002M" not in output
 
 

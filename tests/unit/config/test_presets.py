@@ -120,6 +120,12 @@ def test_the_number_of_parameters_is_the_published_one(preset):
     assert (count, f"{count / 1e6:.{decimals}f}") == (exact, published)
 
 
+@pytest.mark.parametrize("preset", SIZES)
+def test_a_preset_says_where_its_numbers_come_from(preset):
+    text = (ROOT / f"config/presets/{preset}.yaml").read_text(encoding="utf-8")
+    assert "# Where the numbers come from:" in text and "# What cannot be the same here:" in text
+
+
 def test_the_gpt_berts_differ_in_the_share_of_masked_rows_alone():
     models = {
         kind: configuration({"preset": f"gptbert_2025_{kind}"}).model("eng") for kind in ("masked", "mixed", "causal")

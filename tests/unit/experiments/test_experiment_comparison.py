@@ -69,7 +69,7 @@ LOW, HIGH = [1.0, 1.11, 1.2], [2.0, 2.1, 2.21]
     [
         (BITS, {"lamb": HIGH, "adamw": LOW}, "lamb", ["adamw"]),  # less is better
         (SHARE, {"lamb": HIGH, "adamw": LOW}, "lamb", ["lamb"]),  # more is
-        (("reading", "causal", "Spearman"), {"lamb": LOW, "adamw": HIGH}, "lamb", ["adamw"]),
+        (("reading", "causal", "partial R²"), {"lamb": LOW, "adamw": HIGH}, "lamb", ["adamw"]),
         (BITS, {"lamb": HIGH, "adamw": LOW}, "", []),
         (BITS, {"lamb": [1.0, 1.1, 1.21], "adamw": [0.9, 1.3, 1.0]}, "lamb", []),
         (BITS, {"lamb": LOW, "adamw": HIGH, "muon": [1.1, 1.0, 1.3]}, "lamb", []),  # it must beat all others

@@ -99,22 +99,35 @@ def test_what_is_not_known_is_not_said():
         "pipeline_tag": "fill-mask",
         "tags": ["gpt-bert", "babylm", "custom_code"],
     }
+    masked = {"train": {"objective": "masked"}}
+    assert front_matter(render(card(settings=masked, logits_alignment="mntp"))).get("pipeline_tag") is None
 
 
 HELD_OUT = corpus({"validation_files": ["held/*.txt"]}, sources=[{}] * 5)
 HELD_OUT["settings"]["sources"] = {"texts/*.txt": {"files": 3}, "held/*.txt": {"files": 2}}
 
 
-def test_the_origin_and_the_licence_of_the_text():
-    """Validation files are not training text; where no document names a licence, it is that of the datasets."""
+def test_the_origin_of_the_text():
+    """Validation files are not training text."""
     text = render(card(corpora={"eng": HELD_OUT}))
     assert "| English | 3 local files | 1,234 | 830,000 | 5 | cc-by-4.0 |" in text
-    datasets = corpus({"budget": "500000 words"}, hub=[HUB | {"license": "mit"}, HUB], licenses={})
-    text = render(card(corpora={"eng": datasets}))
-    assert (
-        f"`{HUB['commit']}`, a sample of 500000 words | 1,234 | 830,000 | 5 | mit (the dataset's card), unknown" in text
-    )
+    text = render(card(corpora={"eng": corpus({"budget": "500000 words"}, hub=[HUB, HUB])}))
+    assert f"`{HUB['commit']}`, a sample of 500000 words | 1,234 |" in text
     assert front_matter(text)["datasets"] == [HUB["repository"]]
+
+
+@pytest.mark.parametrize(
+    ("datasets", "documents", "message"),
+    [
+        ([{"license": "mit"}], {"cc0-1.0": 3}, "cc0-1.0"),
+        ([{"license": "mit"}, {"license": "mit"}], {}, "mit (the dataset's card)"),
+        ([{"license": "mit"}, {}], {}, "mit (the dataset's card), unknown"),
+        ([], {}, "unknown"),
+    ],
+)
+def test_the_licence_of_the_text_is_that_of_its_datasets_where_no_document_names_one(datasets, documents, message):
+    manifest = corpus(hub=[HUB | dataset for dataset in datasets], licenses=documents)
+    assert f" | 1,234 | 830,000 | 5 | {message} |" in render(card(corpora={"eng": manifest}))
 
 
 def test_the_losses_of_the_source_stand_beside_those_of_the_result():
@@ -174,7 +187,7 @@ def suites(text: str) -> list[SuiteScores]:
     overlap["languages"] = {"eng": {"items": 2000, "found": 12, "short": 0, "without": without}}
     choices = scored("causal", 0.23, 500)
     measured = suite(text, scored("causal", 0.31, 90), "choices", "pairs", chance=0.5, pairs=90)
-    measured.found["measure"] = "Spearman"
+    measured.found["measure"] = "partial R²"
     return [
         suite(text, methods, "pairs", "paradigms", pairs=2000)._replace(overlap=overlap),
         suite(text, choices, "choices", "paradigms", chance=0.2, pairs=500),

@@ -264,12 +264,12 @@ def test_chance_and_the_unit_are_those_of_the_suite(asked):
     assert {row["simple"] for row in rows} == {"0.2"} and {row["items"] for row in rows} == {
         "lab/blimp at 555555555555"
     }
-    model.scores["blimp"]["measure"] = "Spearman"
+    model.scores["blimp"]["measure"] = "partial R²"
     for method in model.scores["blimp"]["languages"]["eng"]["methods"].values():
         for of in ("pairs", "paradigms"):
             method[of] = {"score": -0.25, "n": 200, "interval": [-0.4, -0.1]}
     text = section(page(asked, [model]), "BLiMP")
-    assert "Score: Spearman." in text and "-25.0 -40.0 to -10.0" in text and "Spearman x 100" in text
+    assert "Score: partial R²." in text and "-25.0 -40.0 to -10.0" in text and "partial R² x 100" in text
 
 
 def test_a_model_that_has_learnt_nothing_is_called_so(asked):

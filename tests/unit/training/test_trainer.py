@@ -218,11 +218,17 @@ def test_a_run_opens_with_what_it_is(make, caplog, tmp_path):
     trainer = make(learning_rate=0.004)
     trainer.processes = dataclasses.replace(ALONE, size=4)
     announce(trainer, tmp_path, 12, 0, 0.25, "fp32")
-    text = caplog.messages[0]
+    first, *lines = caplog.messages[0].splitlines()
     words = f"{0.25 * trainer.plan.tokens_until(40):,.0f} words in all"
-    for said in (f"{words}; 4 x cpu; going on after step 12", "M parameters, 40 steps", "0.004 at its peak, lamb"):
-        assert said in text
-    assert "last step   10 rows of up to 32 tokens; per process 2.5 rows" in text
+    assert first.endswith(f"tokens, {words}; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
+    assert lines == [
+        "  source      random weights, seed 7",
+        "  first step  20 rows of up to 16 tokens; per process 5 rows",
+        "  last step   10 rows of up to 32 tokens; per process 2.5 rows",
+        "  rate        0.004 at its peak, lamb",
+        "  precision   fp32",
+        "  device      cpu",
+    ]
 
 
 GOES_ON = "this run stays in bf16, in which it began; a new one would be in fp32 here"

@@ -51,6 +51,7 @@ PACKED = 3  # bytes of text per byte of a compressed file or of Parquet
 BUILTIN_BYTES = 2.26e6  # size of `python-docs` in Python 3.11
 CORE = 25e9  # FLOP/s of a core of a processor in fp32: assumed until a training has finished here
 LIBRARIES = 0.6  # GiB that the libraries of a process without a GPU take
+FEW = 20  # documents of the validation text, below which a note says so
 ASSUMED_GPU = "H100"
 HOW_FAR_OFF = """\
 Tokens are off by a fifth or more, unless they are from `shards`. Hours are those of training, without validations.
@@ -65,6 +66,7 @@ class Text(NamedTuple):
     tokens: float  # for a label model, each description counts as a whole row, as it does in training
     words_per_token: float  # languages count by their share of the training
     source: str  # what the tokens are counted on (`shards`) or estimated from
+    validation: float  # the fewest documents that a language has for validation; infinite before there are corpora
 
 
 def plan(graph: Graph, model: str, gpus: int, gpu: str) -> tuple[dict[str, Any], list[str]]:
@@ -98,6 +100,8 @@ def plan(graph: Graph, model: str, gpus: int, gpu: str) -> tuple[dict[str, Any],
     notes, words = list[str](), tokens * text.words_per_token / 1e6
     if text.tokens < train.global_batch_tokens:
         notes.append(f"train.global_batch_tokens = {train.global_batch_tokens:,} is more than its whole text.")
+    if text.validation < FEW:
+        notes.append(f"only {plural(int(text.validation), 'document')} for validation: raise corpus.validation_share.")
     if missing := missing_points(resolved.run.snapshots, words):
         notes.append(f"no snapshot {some(map(name_of, missing), 3)}: it reads about {words:,.3g} million words.")
     return row, notes
@@ -117,26 +121,27 @@ def text_of(graph: Graph, model: str) -> Text:
     resolved = graph.configuration.model(model)
     per_word = bytes_per_word(resolved)
     row = resolved.train.sequence_lengths[0] if resolved.learns_labels else None
-    tokens, words, sources = list[float](), list[float](), set[str]()
+    tokens, words, sources, validation = list[float](), list[float](), set[str](), float("inf")
     for code in resolved.languages:
         premium = graph.configuration.language(code).byte_premium
         if about := made(graph, "shards", model, code) or made(graph, "corpus", code):
             figures, source = about["figures"], about["stage"]
         else:
             size, source = bytes_of_text(graph, code)
-            descriptions = size / (BYTES_PER_DESCRIPTION * premium)
-            figures = {"bytes": {"train": size}, "documents": {"train": descriptions}}
-        size, documents = figures["bytes"]["train"], figures["documents"]["train"]
+            documents = {"train": size / (BYTES_PER_DESCRIPTION * premium), "validation": float("inf")}
+            figures = {"bytes": {"train": size}, "documents": documents}
+        size, documents = figures["bytes"]["train"], figures["documents"]
         of_text = figures["tokens"]["train"] if "tokens" in figures else size / (BYTES_PER_TOKEN * premium)
-        tokens.append(documents * row if row else of_text)
+        tokens.append(documents["train"] * row if row else of_text)
         counted = "words" in figures and code not in per_word
         words.append(figures["words"]["train"] if counted else size / per_word.get(code, WORD * premium))
+        validation = min(validation, documents["validation"])
         sources.add(source)
     if not all(tokens):
         raise UserError(f"{model}: its text is empty, so there is nothing to train on; set corpus.files")
     shares = schedule.proportions(list(map(int, tokens)), float(resolved.mixture.weights))
     rate = float(shares @ (np.array(words) / np.array(tokens))) / shares.sum()
-    return Text(sum(tokens), rate, "+".join(sorted(sources)))
+    return Text(sum(tokens), rate, "+".join(sorted(sources)), validation)
 
 
 def bytes_of_text(graph: Graph, code: str) -> tuple[float, str]:
