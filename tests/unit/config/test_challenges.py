@@ -144,6 +144,9 @@ def test_all_that_is_missing_of_the_folder_of_the_challenge_is_named_at_once(fol
     assert f"rte ((Super)GLUE): {rte}" in lines
     assert not any(line.startswith(("blimp_filtered ", "global_piqa")) for line in lines), "which are there"
     fewer = {"suites": ["blimp_filtered"], "snapshot_suites": [], "tasks": []}
+    with pytest.raises(UserError, match=r"\n  comps \(COMPS\): full_eval/comps"):
+        sought = {"evaluation_data": "data", "corpus": {"decontaminate": ["comps"]}}
+        Graph(configuration(more=sought, evaluation=fewer)).of_model("mine")
     assert configuration(more={"evaluation_data": "data"}, evaluation=fewer).model("mine").scored, "another model runs"
 
 

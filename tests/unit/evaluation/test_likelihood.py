@@ -165,7 +165,9 @@ def test_no_flipped_bit_becomes_a_score(tmp_path, place):
     content = bytearray(first.read_bytes())
     content[place if place <= 0 else content.index(np.float64(0.5).tobytes()) + 6] ^= 1
     first.write_bytes(content)
-    assert [part.tolist() for part in Kept(tmp_path, {}).found] == [[[8, 1.5]]]
+    (kept := Kept(tmp_path, {})).add([9], np.array([[2.5]]))
+    assert [part.tolist() for part in kept.found] == [[[8, 1.5]], [[9, 2.5]]]
+    assert [part.tolist() for part in Kept(tmp_path, {}).found] == [[[8, 1.5]], [[9, 2.5]]]
 
 
 def test_a_tokenizer_without_a_token_to_begin_with_is_one_line():
