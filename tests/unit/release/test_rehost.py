@@ -347,12 +347,12 @@ def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):
 
 
 def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
-    lines = rehost.ModelLines()
+    failed = []
     for error in (OSError(errno.ENOSPC, "full", "rehosted/a"), KeyError("x")):
-        with lines.of("lab/a"):
+        with rehost.one_of("lab/a", "lab/a", failed):
             raise error
     out = capsys.readouterr().out
-    assert lines.failed == 2 and out.splitlines() == [
+    assert failed == ["lab/a"] * 2 and out.splitlines() == [
         "lab/a: failed: rehosted/a: full",
         "lab/a: failed: KeyError, see the traceback on standard error",
     ]

@@ -280,7 +280,7 @@ import json, pathlib, sys, time
 from babelmill.core.stage_entry import configure_logging
 from babelmill.runtime import watching
 configure_logging(None)
-folder, watching.PATIENCE = pathlib.Path(sys.argv[1]), float(sys.argv[2])
+folder, watching.PATIENCE, watching.END = pathlib.Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 with watching.mirror("eng", folder), open(folder / "metrics.jsonl", "a") as file:
     file.write(json.dumps({"step": 1, "kind": "train", "loss": 2.0, "languages": {"eng": {"loss": 2.0}}}) + "\\n")
 print(time.time())
@@ -298,9 +298,9 @@ def mirror(tmp_path):
     (folder / "metrics.jsonl").touch()
     write_json(folder / "identity.json", {"settings": {"train": {"seed": 1}}})
 
-    def run(patience: float = 120, **variables: str) -> tuple[str, float]:  # importing W&B takes long
+    def run(patience: float = 120, end: float = 240, **variables: str) -> tuple[str, float]:  # importing W&B takes long
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")} | variables
-        command = [sys.executable, "-c", MIRROR, folder, str(patience)]
+        command = [sys.executable, "-c", MIRROR, folder, str(patience), str(end)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         return done.stderr, time.time() - float(done.stdout)
 
@@ -340,5 +340,5 @@ def test_it_is_no_warning_that_the_user_is_offline(mirror):
 @pytest.mark.slow
 def test_a_run_whose_server_is_silent_ends_in_time(mirror, silent_server):
     """Its process, too, which would wait for W&B's own."""
-    output, seconds = mirror(patience=2, WANDB_BASE_URL=silent_server, WANDB_API_KEY=KEY)
+    output, seconds = mirror(patience=2, end=4, WANDB_BASE_URL=silent_server, WANDB_API_KEY=KEY)
     assert seconds < 8 and "W&B did not finish in 2 s" in output and "Traceback" not in output, output

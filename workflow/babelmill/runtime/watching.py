@@ -32,7 +32,8 @@ from babelmill.runtime.cost import of_cpu
 from babelmill.runtime.slurm import signals
 
 log = logging.getLogger(__name__)
-PATIENCE = 15.0  # seconds to wait for W&B after the end of the training, until its own process is killed
+PATIENCE = 10.0  # seconds to wait for W&B after the end of the training
+END = 15.0  # seconds after the end of the training when W&B's own process is killed, for which Python's exit waits
 FIXED = {"WANDB_INIT_TIMEOUT": "8", "WANDB_FINISH_TIMEOUT": "6"}  # seconds
 # W&B must not ask for a key on the terminal, and says nothing there: our log has what matters.
 FIXED |= {"WANDB_RESUME": "allow", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_X_DISABLE_STATS": "true"}
@@ -169,7 +170,9 @@ def mirror(name: str, folder: Path) -> Iterator[None]:
         if thread.is_alive():
             given_up.set()
             log.warning("W&B did not finish in %d s; metrics.jsonl is complete", PATIENCE)
-            kill_service()
+            killer = threading.Timer(END - PATIENCE, kill_service)
+            killer.daemon = True
+            killer.start()
 
 
 def kill_service() -> None:
