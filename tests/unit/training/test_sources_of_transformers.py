@@ -185,7 +185,11 @@ HEAD = "cls.predictions.transform.dense.weight"
             ["cls.predictions.decoder.weight differs", "set tie_word_embeddings: false"],
         ),
         (lambda: change_config(quantization_config={"bits": 4}), {}, ["quantized"]),
-        (lambda: None, {"model": {"architecture": "gpt_bert"}}, ["is a transformers model", "set model.architecture: transformers"]),
+        (
+            lambda: None,
+            {"model": {"architecture": "gpt_bert"}},
+            ["is a transformers model", "set model.architecture: transformers"],
+        ),
         (lambda: change_config(vocab_size=100), {}, ["is [134, 16], its config.json says [100, 16]"]),
         (lambda: None, {"model": {"hidden_size": 24}}, ["model.hidden_size = 24", "has 16"]),
     ],
