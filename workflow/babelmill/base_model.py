@@ -52,7 +52,8 @@ def check_architecture(settings: BaseModelStage, kind: ForeignKind, config: dict
     """Raise a UserError, before the weights are fetched, if the configuration asks for another architecture."""
     wanted = kind if kind in ("gpt_bert", "norbert4") else "transformers"
     if wanted != ("transformers" if settings.auto_class else settings.architecture):
-        raise UserError(f"{where} is a {kind} model: set model.architecture: {wanted} next to model.source")
+        what = config["model_type"] if wanted == "transformers" else kind
+        raise UserError(f"{where} is a {what} model: set model.architecture: {wanted} next to model.source")
     if kind == "transformers":
         from babelmill.training.networks.transformers_models import read_config  # takes seconds
 

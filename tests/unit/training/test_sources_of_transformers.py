@@ -188,7 +188,7 @@ HEAD = "cls.predictions.transform.dense.weight"
         (
             lambda: None,
             {"model": {"architecture": "gpt_bert"}},
-            ["is a transformers model", "set model.architecture: transformers"],
+            ["is a bert model", "set model.architecture: transformers"],
         ),
         (lambda: change_config(vocab_size=100), {}, ["is [134, 16], its config.json says [100, 16]"]),
         (lambda: None, {"model": {"hidden_size": 24}}, ["model.hidden_size = 24", "has 16"]),
