@@ -192,7 +192,7 @@ evaluation | - | - | {backend: mlm}
 evaluation | submission | IN_CHALLENGE | {backend: mlm}
 evaluation | convert | - | {tasks: []}
 evaluation | tune | - | {task_seeds: [2], keep_tuned: true}
-card | convert | - | {license: mit, authors: [A], description: D, carbon_grams: 1}
+card | convert | - | {license: mit, authors: [A], description: D}
 predict | predict | LABELS | {inputs: {census: other.csv}, top: 6, method: linear, threshold: 0.1, review: 9}
 predict | predict | LABELS | {text_column: other, context_column: other, context: here, delimiter: ','}
 predict | predict | LABELS | {encoding: latin-1, quoting: none}
@@ -224,7 +224,7 @@ tuning | tune | - | {patience: 3, threshold: 0.5, test_batch: 9, words_cut: left
 tuning | - | - | {seeds: [7]}
 tuning | tune | TASK_ALONE | {seeds: [7]}
 run | - | - | {checkpoint_every: 9, checkpoint_minutes: 0.5, keep: 9, log_every: 9, validate_every: 9}
-run | - | - | {validation_tokens: 9, validation_documents: 9, snapshots: [1, 2], micro_batch_tokens: 4096}
+run | - | - | {validation_tokens: 9, snapshots: [1, 2], micro_batch_tokens: 4096}
 run | - | - | {compile: never, checkpoints: 'file:///kept', tracking: wandb}
 resources | - | - | {gpus: 9}
 """

@@ -368,7 +368,7 @@ KINDS = {
     | {"authors": ["[A](https://a.example)", "B\nC"], "description": "A *short* text.\n\nMore."},
     "another_metric_and_a_tokenizer_that_loses_text": trained("causal", average_last=0.2) | {"evaluation": LOSSY},
     "hybrid_mntp": trained("hybrid") | {"variants": ["main", "ema"], "logits_alignment": "mntp"},
-    "masked": trained("masked", gate=False) | {"carbon_grams": 1234.5},
+    "masked": trained("masked", gate=False),
     "causal": trained("causal"),
     "diffusion": trained("diffusion", max_position_embeddings=512) | {"corpora": {"eng": PROMPTS}},
     "prompts": trained("causal") | {"corpora": {"eng": PROMPTS}},

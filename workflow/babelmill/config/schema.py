@@ -470,7 +470,6 @@ class Card(Section):
     license: Annotated[str, Field(pattern=r"^[a-z0-9.+-]+$")]  # the Hub knows which names there are
     authors: list[str]
     description: str
-    carbon_grams: Annotated[Number, Field(ge=0)] | None
 
 
 def prediction_inputs(value: Any) -> Any:
@@ -523,7 +522,6 @@ class Run(Section):
     log_every: Positive
     validate_every: NonNegative
     validation_tokens: Positive | Literal["auto"] = "auto"
-    validation_documents: Positive | None
     snapshots: Snapshots = []
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] = 16_384
     compile: Literal["auto", "always", "never"] = "auto"
