@@ -19,7 +19,7 @@ from babelmill.training.plan.rows import Packed
 from babelmill.training.plan.schedule import validation_bound, validation_steps
 from helpers.stages import any_settings
 from helpers.training.tiny_trainer import trainer_maker
-from helpers.training.training_data import VOCABULARY, documents, section, write_documents
+from helpers.training.training_data import VOCABULARY, section, write_documents
 
 pytestmark = pytest.mark.slow
 

@@ -242,7 +242,7 @@ class Trainer:
 
 
 class Validation:
-    """Measures the validation split, at most so many `tokens` of it (None: all), once for each kind of rows in training.
+    """Measures at most so many `tokens` of the validation split (None: all), once for each kind of rows in training.
 
     Rows have the length of the first phase, so that numbers can be compared along the run.
     """
