@@ -81,6 +81,7 @@ corpus: {decontaminate: [blmip]} => corpus.decontaminate: there is no suite 'blm
 languages: {eng: {corpus: {decontaminate: [blimp_nl]}}} => decontaminate = blimp_nl: eng is none of its languages, nld
 models: {mix: {languages: [eng, dee]}} => models.mix: model mix: languages: 'dee' is not a language; did you mean deu
 GPT2, n_embed: 64}} => model.config.n_embed = 64: gpt2 of transformers has no such key; did you mean n_embd
+GPT2, scale_attn_weights: no}} => model.config: | 'scale_attn_weights' expected bool
 GPT2, vocab_size: 9}} => model.config = | tokenizer.vocab_size
 evaluation: {suites: [blmp, nosuch], tasks: [rt]} => model eng: these do not exist: evaluation.suites: blmp; did you mean blimp | nosuch | evaluation.tasks: rt; did you mean
 tokenizer: {source: own/tokenizer.json} => tokenizer.source = 'own/tokenizer.json': | no such file
