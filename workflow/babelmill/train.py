@@ -179,7 +179,6 @@ def make_trainer(
     return Trainer(
         *(settings, network, plan, streams["train"], validation, processes),
         micro_batch_tokens=micro_batch_tokens(run, processes.device.type == "cuda"),
-        validation_documents=run.validation_documents,
         validation_tokens=validation_bound(run, settings.train, plan.steps),
     )
 

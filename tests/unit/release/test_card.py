@@ -174,9 +174,8 @@ def suite(text: str, methods: dict, kind: str, of: str, **figures) -> SuiteScore
     """A suite whose data are this text; `figures`: more of the manifest of its items."""
     hub = {"repository": text, "revision": "main", "commit": text}
     about = {"suite": text, "headline": {"method": "causal", "of": of}, "max_masked_items": 50, "kind": kind}
-    baseline = {"language": "eng", "model": text, "pipeline": text, "score": 73.43}
     found = about | {"languages": {"eng": {"methods": methods, "pairs": {"hub": hub} | figures}}}
-    return SuiteScores(text, found, [baseline, baseline | {"language": "fra"}])
+    return SuiteScores(text, found)
 
 
 def suites(text: str) -> list[SuiteScores]:
@@ -368,7 +367,7 @@ KINDS = {
     | {"authors": ["[A](https://a.example)", "B\nC"], "description": "A *short* text.\n\nMore."},
     "another_metric_and_a_tokenizer_that_loses_text": trained("causal", average_last=0.2) | {"evaluation": LOSSY},
     "hybrid_mntp": trained("hybrid") | {"variants": ["main", "ema"], "logits_alignment": "mntp"},
-    "masked": trained("masked", gate=False) | {"carbon_grams": 1234.5},
+    "masked": trained("masked", gate=False),
     "causal": trained("causal"),
     "diffusion": trained("diffusion", max_position_embeddings=512) | {"corpora": {"eng": PROMPTS}},
     "prompts": trained("causal") | {"corpora": {"eng": PROMPTS}},

@@ -18,7 +18,6 @@ from babelmill.commands.by_hand import converted_folder
 from babelmill.config.layers import worded
 from babelmill.config.schema import Predict
 from babelmill.core.files import UserError
-from babelmill.core.stage_entry import utf8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("table", type=Path, metavar="TABLE", help="the table with the rows to predict")
     add("--text", required=True, dest="text_column", metavar="COLUMN", help="read the text from this column")
     add("--context", dest="context_column", metavar="COLUMN", help="read the context from this column")
-    add("--context-is", dest="context", type=utf8, metavar="TEXT", help="use one context for all rows")
+    add("--context-is", dest="context", metavar="TEXT", help="use one context for all rows")
     add("--out", required=True, type=Path, metavar="FILE", help="write this .csv or .tsv, which must not exist yet")
     add("--top", type=int, metavar="N", help="write the N likeliest codes (default: 5)")
     add("--method", help="predict codes by blocks (default) or linear")

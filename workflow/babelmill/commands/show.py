@@ -17,7 +17,6 @@ from pathlib import Path
 from babelmill.commands.by_hand import converted_folder, meant
 from babelmill.core import bars, manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.core.stage_entry import utf8
 from babelmill.core.words import aligned
 
 
@@ -61,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add("folder", type=converted_folder, metavar="FOLDER", help="a model, such as converted/eng (or just eng)")
-    add("--masked", type=utf8, metavar="TEXT", help="let the model fill each <mask> in this text")
+    add("--masked", metavar="TEXT", help="let the model fill each <mask> in this text")
     add("--held-out", type=int, metavar="N", help="let the model guess a hidden word in N sentences it has not seen")
-    add("--prompt", type=utf8, metavar="TEXT", help="let the model continue this text")
+    add("--prompt", metavar="TEXT", help="let the model continue this text")
     add("--steps", type=int, metavar="N", help="masked diffusion: use N passes (default: one per token); few are fast")
 
 

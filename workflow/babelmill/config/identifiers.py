@@ -1,7 +1,6 @@
 """Say which models find languages (`corpus.language_filter`), and what they call the languages of the table."""
 
 import importlib.metadata
-import os
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +54,6 @@ def on_the_hub(resolved: ResolvedCorpus) -> dict[str, Any] | None:
     """Return the model on the Hub that finds the languages of a corpus; None if there is none to fetch."""
     asked = resolved.corpus.language_filter
     return HUB.get(asked.model) if asked else None
-
-
-def megabytes(resolved: ResolvedCorpus) -> int:
-    """Return how much memory the model that finds the languages of a corpus takes; 0 if there is none, or a small one.
-
-    A model on the Hub takes 1.7 GB (GlotLID) or less.
-    """
-    asked = resolved.corpus.language_filter
-    if asked is None or asked.model == PY3LANGID:
-        return 0
-    if asked.model in HUB:
-        return 1800
-    return 100 + os.path.getsize(asked.model) // 10**6 if os.path.isfile(asked.model) else 0
 
 
 def identification(resolved: ResolvedCorpus) -> dict[str, Any]:

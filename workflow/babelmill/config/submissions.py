@@ -22,8 +22,8 @@ from babelmill.config.layers import (
 )
 from babelmill.config.models import OBJECTIVES
 from babelmill.config.resolve import Configuration, ResolvedModel
-from babelmill.config.schema import Names, Positive, Section, Text, Words, given
-from babelmill.config.snapshots import Snapshots, points
+from babelmill.config.schema import Names, Positive, Section, Snapshots, Text, Words, given
+from babelmill.config.snapshots import points
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml

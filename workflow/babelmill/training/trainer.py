@@ -120,8 +120,8 @@ class Outcome(NamedTuple):
 class Trainer:
     """Holds a run in progress on one process, and does its steps.
 
-    A forward pass has at most `micro_batch_tokens`. A validation measures at most `validation_documents` documents of
-    each language, and at most `validation_tokens` tokens (None: all).
+    A forward pass has at most `micro_batch_tokens`. A validation measures at most `validation_tokens` tokens
+    (None: all).
     """
 
     def __init__(
@@ -133,7 +133,6 @@ class Trainer:
         validation: tuple[Sequence[Layout], Stream],
         processes: Processes,
         micro_batch_tokens: int = WHOLE_TOKENS,
-        validation_documents: int | None = None,
         validation_tokens: int | None = None,
     ):
         train = settings.train
@@ -151,7 +150,7 @@ class Trainer:
         self.average = MovingAverage(trained, train.ema_decay, mean_from(train, plan.steps))
         self._recorder = Recorder(network, stream, plan.groups, self.device)
         self.state = TrainingState(network, self.average, self._optimizer, processes)  # what a checkpoint holds
-        self.validation = Validation(self, *validation, validation_documents, validation_tokens)
+        self.validation = Validation(self, *validation, validation_tokens)
 
     def run_step(self, number: int) -> Outcome:
         """Do step `number`, counted from 0."""
@@ -243,21 +242,18 @@ class Trainer:
 
 
 class Validation:
-    """Measures the validation split, or as much of it as the bounds allow, once for each kind of rows in training.
+    """Measures at most so many `tokens` of the validation split (None: all), once for each kind of rows in training.
 
-    Rows have the length of the first phase, so that numbers can be compared along the run. `documents` (of a language)
-    and `tokens` bound what is measured; None: all.
+    Rows have the length of the first phase, so that numbers can be compared along the run.
     """
 
-    def __init__(
-        self, trainer: Trainer, layouts: Sequence[Layout], stream: Stream, documents: int | None, tokens: int | None
-    ):
+    def __init__(self, trainer: Trainer, layouts: Sequence[Layout], stream: Stream, tokens: int | None):
         self._trainer, self._plan = trainer, trainer.plan
-        self.layouts, self.stream, self._bounds = layouts, stream, (documents, tokens)
+        self.layouts, self.stream, self._tokens = layouts, stream, tokens
         self._length = trainer.train.sequence_lengths[0]
 
     def _rows(self, kind: int) -> Rows:
-        return every_row(self.layouts, self._length, self._plan.objective, kind, *self._bounds)
+        return every_row(self.layouts, self._length, self._plan.objective, kind, self._tokens)
 
     def cost(self) -> float:
         """Return how long a validation takes, in tokens of training that take as long."""
