@@ -192,7 +192,7 @@ evaluation | - | - | {backend: mlm}
 evaluation | submission | IN_CHALLENGE | {backend: mlm}
 evaluation | convert | - | {tasks: []}
 evaluation | tune | - | {task_seeds: [2], keep_tuned: true}
-card | convert | - | {license: mit, authors: [A], description: D, carbon_grams: 1}
+card | convert | - | {license: mit, authors: [A], description: D}
 predict | predict | LABELS | {inputs: {census: other.csv}, top: 6, method: linear, threshold: 0.1, review: 9}
 predict | predict | LABELS | {text_column: other, context_column: other, context: here, delimiter: ','}
 predict | predict | LABELS | {encoding: latin-1, quoting: none}

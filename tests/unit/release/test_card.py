@@ -368,13 +368,13 @@ KINDS = {
     | {"authors": ["[A](https://a.example)", "B\nC"], "description": "A *short* text.\n\nMore."},
     "another_metric_and_a_tokenizer_that_loses_text": trained("causal", average_last=0.2) | {"evaluation": LOSSY},
     "hybrid_mntp": trained("hybrid") | {"variants": ["main", "ema"], "logits_alignment": "mntp"},
-    "masked": trained("masked", gate=False) | {"carbon_grams": 1234.5},
+    "masked": trained("masked", gate=False),
     "causal": trained("causal"),
     "diffusion": trained("diffusion", max_position_embeddings=512) | {"corpora": {"eng": PROMPTS}},
     "prompts": trained("causal") | {"corpora": {"eng": PROMPTS}},
     "transformers_from_scratch": trained("causal", "gpt2") | {"padless": True, "published_tokenizer": True},
     "transformers_continued": trained("masked", "bert")
-    | {"begun_with": REPOSITORY | {"instructed": True}, "tokenizer_source": "owner/name", "mask": "[MASK]"},
+    | {"begun_with": REPOSITORY, "tokenizer_source": "owner/name", "mask": "[MASK]"},
     "transformers_diffusion": trained("diffusion", "eurobert") | {"mask": None},
     "continued_from_a_model_of_the_workflow": trained("causal")
     | {"begun_with": FROM_OURS | {"source": REPOSITORY | {"license": None}}},

@@ -470,7 +470,6 @@ class Card(Section):
     license: Annotated[str, Field(pattern=r"^[a-z0-9.+-]+$")]  # the Hub knows which names there are
     authors: list[str]
     description: str
-    carbon_grams: Annotated[Number, Field(ge=0)] | None
 
 
 def prediction_inputs(value: Any) -> Any:

@@ -18,7 +18,7 @@ from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.stages import ScoreStage
 from babelmill.suites import acquisition, reading
 from babelmill.suites.items import NOUNS, texts_of
-from babelmill.suites.results import POINTS, sample, summary
+from babelmill.suites.results import points_of, sample, summary
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without
     from babelmill.suites.scoring_model import ScoringModel
@@ -84,7 +84,6 @@ class OfSentences(Kind):
 
     def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreStage) -> pa.Table:
         """Return the table with the scores of a method, `found` as `ScoringModel.score` returns them."""
-        points = POINTS[settings.ties]
         unknown = items["unknown"].to_pylist() if "unknown" in items.column_names else [False] * len(items)
         scores, shares = list[list[float] | None](), list[float | None]()
         for row, options, right, wrong in zip(
@@ -92,7 +91,7 @@ class OfSentences(Kind):
         ):
             own = None if np.isnan(row[0]) else row[: len(options)]
             scores.append(None if own is None else own.tolist())
-            shares.append(None if own is None else 0.0 if wrong else points(own, right))
+            shares.append(None if own is None else 0.0 if wrong else points_of(own, right, settings.ties))
         items = items.append_column(method, pa.array(scores, pa.list_(pa.float64())))
         return items.append_column(f"{method}_points", pa.array(shares, pa.float64()))
 

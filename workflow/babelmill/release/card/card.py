@@ -137,11 +137,10 @@ class ModelCard:
     # Sections of the training settings: `model` or another shape; `train` if known; and `mixture` if there are several
     # languages.
     settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    # license, authors, description, carbon_grams: the values of the user's section `card`.
+    # license, authors, description: the values of the user's section `card`.
     license: str | None = None
     authors: list[str] = dataclasses.field(default_factory=list)
     description: str = ""
-    carbon_grams: float | None = None
     origin: str = ""  # where the model comes from, if this workflow did not train it
     earlier: EarlierCard | None = None  # the card that the model's repository had before
     logits_alignment: str = "mlm"
@@ -270,21 +269,14 @@ class ModelCard:
         return sum(made["figures"].get("with_prompt", {"train": 0})["train"] for made in self.corpora.values())
 
     @property
-    def may_forget_instructions(self) -> bool:
-        """Return whether a model tuned on instructions was trained on text without prompts."""
-        raw = any(not made["settings"]["corpus"].get("prompt_column") for made in self.corpora.values())
-        return raw and any(base.get("instructed") for base in self.lineage)
-
-    @property
     def counted_by_bytes(self) -> list[str]:
         """Return the names of the languages whose words no spaces separate."""
         return [language["name"] for language in self.languages.values() if not separates_words(language)]
 
     def front_matter(self) -> dict[str, Any]:
-        """Return the card's front matter: languages, licence, tags, data, carbon and the model-index."""
+        """Return the card's front matter: languages, licence, tags, data and the model-index."""
         datasets = [dataset["repository"] for corpus in self.corpora.values() for dataset in datasets_of(corpus)]
         bases, results = [base["repository"] for base in self.lineage if "repository" in base], [*self.results()]
-        carbon = {"emissions": self.carbon_grams, "training_type": "pre-training"}
         card = ModelCardData(
             language=list(dict.fromkeys(each["tag"] for each in self.languages.values() if each["tag"])) or None,
             library_name="transformers",
@@ -293,7 +285,6 @@ class ModelCard:
             license=self.license,
             datasets=list(dict.fromkeys(datasets)) or None,
             base_model=bases[-1] if bases else None,
-            co2_eq_emissions=None if self.carbon_grams is None else carbon,
             model_name=self.name if results else None,
             eval_results=results or None,
         )
