@@ -19,7 +19,6 @@ from babelmill.hub import client
 from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
-from babelmill.release.card.card import EarlierCard, read_card
 from babelmill.release.elsewhere import rehosting
 from babelmill.release.elsewhere.published_models import EMBEDDING
 from babelmill.release.elsewhere.rehosting import (
@@ -132,54 +131,8 @@ def golden_rows():
 
 def test_the_language():
     table = read_table(TABLE)
-    names = {
-        "babybabellm-gpt_bert-eng-causal": "eng",
-        "gpt-bert-deu": "deu",
-        "old": None,
-        "min-eng": None,
-        "english": None,
-    }
+    names = {"babybabellm-gpt_bert-eng-causal": "eng", "old": None, "min-eng": None}
     assert {name: language_of(name, table) for name in names} == names
-
-
-OURS = {
-    "library_name": "transformers",
-    "pipeline_tag": "fill-mask",
-    "tags": ["gpt-bert", "custom_code"],
-    "language": ["en"],
-}
-TASKS = ["fill-mask", "text-generation"]
-
-
-def test_what_a_card_declared_stays():
-    data = {"license": "cc0-1.0", "tags": "mine", "pipeline_tag": "translation", "library_name": "x", "language": "cy"}
-    joined = EarlierCard(data | {"datasets": ["a/b"]}).joined(OURS, TASKS)
-    assert joined == OURS | {
-        "license": "cc0-1.0",
-        "language": "cy",
-        "datasets": ["a/b"],
-        "tags": ["gpt-bert", "custom_code", "mine"],
-    }
-    assert EarlierCard().joined(OURS, TASKS) == OURS and "license" not in OURS
-
-
-def test_sections_of_a_card():
-    card, text = (
-        Path("README.md"),
-        "# Title\nintro\n\n## Usage\ncode\n## Data\n\nours\n### Files\nthree\n## Thanks\nall\n",
-    )
-    text += "\n## Notes\n- Weights are the exact trained parameters; no new layers were initialized.\n"
-    card.write_text("---\nlicense: mit\n---\n" + text)
-    assert read_card(card, "here") == EarlierCard(
-        {"license": "mit"}, "## Data\n\nours\n### Files\nthree\n\n## Thanks\nall"
-    )
-    card.write_text(text)
-    assert read_card(card, "here").data == {} and read_card(None, "here") == EarlierCard()
-    for front, wrong in (("a: [", "not valid YAML"), ("- a", "not keys and values")):
-        card.write_text(f"---\n{front}\n---\n")
-        with pytest.raises(UserError, match=rf"the front matter of README\.md: {wrong}") as error:
-            read_card(card, "here")
-        assert "\n" not in str(error.value)
 
 
 # The command, up to the conversion.

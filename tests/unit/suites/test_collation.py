@@ -13,7 +13,7 @@ from babelmill.config.submissions import Rules, Task, read_rules, rules_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.suites import challenge
-from babelmill.suites.challenge import Results, Scored, Tuned, predictions
+from babelmill.suites.challenge import Results, Scored, Tuned
 from helpers import ROOT
 from helpers.results.challenge_scores import CODE, choices, entry_of, entry_of_shares, put
 from helpers.stages import any_settings
@@ -110,13 +110,6 @@ def test_the_file_is_what_the_challenges_program_writes(tmp_path, made, name, po
     assert refused(made) == []
 
 
-def test_snapshots_that_the_challenge_does_not_ask_for_are_left_out(made):
-    content, _ = challenge.strict(asking_for(made, 2), "eng")
-    assert {row["step"] for row in content["aoa_surprisals"]["results"]} == {"chck_2M"}
-    assert content["aoa_surprisals"]["metadata"]["completed_steps"] == 1
-    assert all(len(each) == 1 for each in content["fast_eval_results"].values())
-
-
 def test_scores_that_the_model_should_have_are_missed(made):
     more = dataclasses.replace(asking_for(made, 1, 2, 3), there=frozenset({*CHECKPOINTS, "chck_3M"}))
     with pytest.raises(UserError, match=r"scores\.json: has no scores of the snapshot chck_3M; add blimp_fast to"):
@@ -165,13 +158,6 @@ def test_what_is_missing_is_not_refused_but_counts_0(made):
     assert found["ewok"].value == found["glue"].value == 0
     assert mean.value == pytest.approx(sum(each.value for each in found.values()) / 9)
     assert mean.half == pytest.approx(sum(each.half**2 for each in found.values()) ** 0.5 / 9)
-
-
-def test_another_option_with_the_text_of_the_right_one_is_right(tmp_path):
-    items = [("p", ["", ""], ["Same.", "Same. "], 1, [-1.0, -1.0]), ("p", ["", ""], ["No.", "Yes."], 1, [-1.0, -1.0])]
-    where = put(tmp_path / "mine", choices(items), entry_of([1, 0], ["p", "p"]))
-    _, points = predictions(Scored(where, Task(suite="mine"), CODE, "causal"))
-    assert points["p"].tolist() == [1, 0]
 
 
 def test_the_numbers_are_means_of_subtasks_in_percent(made):
@@ -295,18 +281,3 @@ def test_scores_after_fine_tuning(tmp_path):
     scores, predictions = challenge.multilingual(Results(read_rules("babylm_2026_multilingual"), tuned=of_language))
     assert scores == {"sib200": {"en": 0.4}}
     assert predictions["finetune"]["sib200_en"][0] == {"index": 0, "prediction": "1"}
-
-
-def test_tags_of_words_that_are_only_predicted(tmp_path):
-    """The multilingual file has the score of the scored sentences, and the tags of others; a word may have none."""
-    folder = write_tuned(tmp_path / "pos/12", ["NOUN", "VERB"], ["NOUN", "NOUN"], 0.5)
-    table = {"language": ["eng"] * 4 + ["nld"], "sentence": [0, 0, 0, 1, 0], "prediction": ["DET", None, "X", "X", "Y"]}
-    pq.write_table(pa.table(table), folder / "predicted.parquet")
-    names = ["predictions.parquet", "predicted.parquet", "scores.json"]
-    manifest.write(folder, any_settings("tune"), names)
-    rules = read_rules("babylm_2026_multilingual")
-    tuned = {"pos_en": Tuned({"pos": folder}, "eng")}
-    scores, predictions = challenge.multilingual(Results(rules, tuned=tuned))
-    assert scores == {"pos": {"en": 0.5}}
-    assert predictions["finetune"] == {"pos_en": [{"index": 0, "prediction": "DET X"}, {"index": 1, "prediction": "X"}]}
-    assert challenge.numbers(Results(rules, tuned=tuned), {}, {})["pos_en"].value == pytest.approx(50.0)
