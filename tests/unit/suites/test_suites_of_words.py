@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from babelmill.core.files import UserError
-from babelmill.suites import acquisition, reading
+from babelmill.suites import reading
 from babelmill.suites.acquisition import share, sigmoid
 from babelmill.suites.items import MONTHS, NUMBERS, TEXTS, read_acquisition, read_reading_times
 from babelmill.suites.kinds import ReadingTimes, Scored
@@ -71,7 +71,7 @@ def test_two_models_are_compared_on_the_same_resamples():
     before, times = random.normal(size=200), table[reading.SELF_PACED].to_numpy()
     table = table.append_column("causal_prev", pa.array(before))
     surprisals = times + random.normal(size=200), random.normal(size=200)
-    sides = [Scored(table.append_column("causal", pa.array(each)), "causal", {}) for each in surprisals]
+    sides = [Scored(table.append_column("causal", pa.array(each)), "causal") for each in surprisals]
     assert ReadingTimes().difference(sides[:1] * 2) == ("200 words", 0.0, [0.0, 0.0])
     over, value, (low, high) = ReadingTimes().difference(sides) or ("", 0, (0, 0))
     assert over == "200 words" and 0 < low < value < high
@@ -88,17 +88,6 @@ def test_a_correlation_that_may_be_chance_counts_0():
     weak = {"r": 0.2, "p": 0.2, "n": 40}
     assert share(weak)["score"] == 0 and share(weak | {"p": 0.1})["score"] == 0.2
     assert share(weak)["interval"] == pytest.approx((-0.1186, 0.4809), abs=1e-3), "Fisher's"
-
-
-def test_two_models_are_compared_on_the_words_that_both_know():
-    random = np.random.default_rng(4)
-    ages = random.uniform(18, 28, 30)
-    words = [{"word": str(i), "children": age, "model": age / 10 + 4} for i, age in enumerate(ages)]
-    others = [each | {"model": random.normal()} for each in words[5:]]
-    others.append({"word": "x", "children": 20, "model": None})
-    count, value, (low, high) = acquisition.difference(words, others) or (0, 0, (0, 0))
-    assert count == 25 and 0.3 < low < value < high
-    assert acquisition.difference(words[:12], others) is None, "seven words are too few"
 
 
 ROW = ["a", "b", "", "", *[1] * len(NUMBERS)]

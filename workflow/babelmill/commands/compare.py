@@ -186,8 +186,7 @@ def on_suite(suite: str, models: list[ModelResults], names: list[str], asked: st
             yield [f"{title}: % right, {weighting(about[0]['headline']['of'])}, {how}", *table(tests, unit, names, 1)]
             continue
         ends, over = (None, None), "no test compares such scores"
-        entries = [each["languages"][code]["methods"][row.method] for each, row in zip(about, heads, strict=True)]
-        scored = [Scored(each, row.method, entry) for each, row, entry in zip(rows, heads, entries, strict=True)]
+        scored = [Scored(each, row.method) for each, row in zip(rows, heads, strict=True)]
         if found := kind.difference(scored):
             ends, over = (found[2][0], found[2][1]), f"bootstrap over {found[0]}"
         whole = Tested(ALL, heads[0].n, (heads[0].score, heads[1].score), ends, None, over)
