@@ -35,7 +35,7 @@ KEY = re.compile(f"-([0-9a-f]{{{DIGITS}}})$")  # at the end of the name of a res
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
 OF_SUITES = ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")  # keys of `evaluation`
 OF_TASKS = ("tasks", "task_seeds", "keep_tuned")
-SMALLEST_EVALUATION = {"sequence_length": schema.MASKS, **schema.Evaluation.neutral("diffusion_samples", "documents")}
+SMALLEST_EVALUATION = {"sequence_length": schema.MASKS, **schema.Evaluation.neutral("documents")}
 # The keys of `evaluation` that other stages than `evaluate` read, and those of `predict` that stand beside a table.
 OF_OTHER_STAGES = schema.Evaluation.neutral(*OF_SUITES, *OF_TASKS, "backend")
 OF_TABLES = schema.Predict.neutral(

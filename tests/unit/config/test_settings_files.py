@@ -182,7 +182,6 @@ labels | train | SPELT | {blocks_weight: 0.1, decoder_layers: 1}
 labels | train | LABELS | {class_weights: balanced}
 export | export | - | {variants: [ema], default_variant: main, logits_alignment: mntp}
 evaluation | evaluate | - | {sequence_length: 64, documents: 9}
-evaluation | evaluate | DIFFUSION | {diffusion_samples: 9}
 evaluation | - | LABELS | {documents: 9}
 evaluation | suite | - | {suites: [own, english_basics]}
 evaluation | score | - | {pairs: 9, masked_pairs: 9}

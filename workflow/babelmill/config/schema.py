@@ -451,7 +451,6 @@ class Evaluation(Section):
     """How the exported model is measured."""
 
     sequence_length: Annotated[Integer, Field(ge=MASKS, le=MAX_LENGTH)]
-    diffusion_samples: Annotated[Integer, Field(ge=1, le=1024)] = 16
     documents: Annotated[Integer, Field(ge=2)] | None = None
     suites: Names = []
     pairs: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
