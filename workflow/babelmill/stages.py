@@ -33,7 +33,7 @@ DIGITS = 10  # hexadecimal digits of a key
 KEY = re.compile(f"-([0-9a-f]{{{DIGITS}}})$")  # at the end of the name of a result
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
-OF_SUITES = ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")  # keys of `evaluation`
+OF_SUITES = ("suites", "pairs", "masked_pairs", "snapshot_suites")  # keys of `evaluation`
 OF_TASKS = ("tasks", "task_seeds", "keep_tuned")
 SMALLEST_EVALUATION = {"sequence_length": schema.MASKS, **schema.Evaluation.neutral("documents")}
 # The keys of `evaluation` that other stages than `evaluate` read, and those of `predict` that stand beside a table.
@@ -563,7 +563,7 @@ class ScoreStage(Stage):
         evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
         suite = configuration.suite(part)
         methods = methods if resolved.trained else ()
-        snapshots = resolved.trained and (evaluation.snapshots or part in evaluation.snapshot_suites)
+        snapshots = resolved.trained and part in evaluation.snapshot_suites
         how: dict[str, Any] = given(snapshots=snapshots)
         if evaluation.pairs != "all":
             how["pairs"] = evaluation.pairs

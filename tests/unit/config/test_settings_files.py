@@ -186,7 +186,7 @@ evaluation | - | LABELS | {documents: 9}
 evaluation | suite | - | {suites: [own, english_basics]}
 evaluation | score | - | {pairs: 9, masked_pairs: 9}
 evaluation | - | CAUSAL | {masked_pairs: 9}
-evaluation | score | SNAPSHOTS | {snapshots: true, snapshot_suites: [own]}
+evaluation | score | SNAPSHOTS | {snapshot_suites: [own]}
 evaluation | - | - | {backend: mlm}
 evaluation | submission | IN_CHALLENGE | {backend: mlm}
 evaluation | convert | - | {tasks: []}

@@ -192,8 +192,8 @@ def test_a_suite_of_the_project_is_known_by_its_content_in_every_clone(tmp_path)
 
 
 def test_snapshots_that_no_training_keeps_are_not_scored():
-    values = copy.deepcopy(WITHOUT_TEXT) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
-    with pytest.raises(UserError, match=r"evaluation.snapshots = True of model eng: nothing without run.snapshots"):
+    values = copy.deepcopy(WITHOUT_TEXT) | {"models": {"eng": {"evaluation": {"snapshot_suites": ["blimp"]}}}}
+    with pytest.raises(UserError, match=r"evaluation.snapshot_suites = .* of model eng: nothing without run.snapshots"):
         Configuration([("config/config.yaml", values)]).model("eng")
 
 

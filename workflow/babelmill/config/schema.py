@@ -455,7 +455,6 @@ class Evaluation(Section):
     suites: Names = []
     pairs: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
     masked_pairs: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
-    snapshots: bool = False
     snapshot_suites: Names = []
     backend: Literal["causal", "mlm"] | None = None
     tasks: Names = []
