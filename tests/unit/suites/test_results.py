@@ -11,7 +11,7 @@ from babelmill.suites.kinds import OfSentences
 from babelmill.suites.results import mean_of_groups, sample, share, summary, wilson
 from helpers.suite_files import pairs_of
 
-CHOICES = OfSentences("item")
+CHOICES = OfSentences()
 
 
 def settings(**values) -> ScoreStage:

@@ -17,7 +17,7 @@ from babelmill.evaluation.rows import Word
 from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.stages import ScoreStage
 from babelmill.suites import acquisition, reading
-from babelmill.suites.items import NOUNS, texts_of
+from babelmill.suites.items import texts_of
 from babelmill.suites.results import points_of, sample, summary
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without
@@ -57,9 +57,6 @@ class OfSentences(Kind):
     (`ties`). The column `unknown` says which items have a token that the tokenizer does not know, if these count
     as wrong. What is not scored is null.
     """
-
-    def __init__(self, item: str):
-        self.item = item  # what an item is called, in messages
 
     def texts(self, items: pa.Table) -> list[list[str]]:
         """Return the texts that are compared, for each item."""
@@ -228,8 +225,8 @@ class Acquisition(OfWords):
 
 
 KINDS: dict[str, Kind] = {
-    "pairs": OfSentences(NOUNS["pairs"]),
-    "choices": OfSentences(NOUNS["choices"]),
+    "pairs": OfSentences(),
+    "choices": OfSentences(),
     "reading": ReadingTimes(),
     "acquisition": Acquisition(),
 }
