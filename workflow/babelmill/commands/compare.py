@@ -40,7 +40,7 @@ from babelmill.graph import changed_values
 from babelmill.reporting.results import ModelResults, different_precisions, find
 from babelmill.reporting.table import ALL, TUNED, Frame, ScoreRow, of_suite, rows_of, shown, unit_text
 from babelmill.stages import LABEL, STAGES
-from babelmill.suites.items import ITEMS
+from babelmill.suites.items import ITEMS, NOUNS
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
 from babelmill.suites.results import by, mean_of_groups, paradigm_weights
 from babelmill.tasks.metrics import compared, compared_words, counts_of_words
@@ -208,7 +208,9 @@ def on_items(kind: OfSentences, about: dict[str, Any], rows: list[pa.Table], met
     points = np.array([kind.points(each, method) for each, method in zip(rows, methods, strict=True)])
     common = ~np.isnan(points).any(0)
     if not common.any():
-        raise UserError(f"{about['suite']}: no {kind.item} was scored by both; score them with the same masked_pairs")
+        raise UserError(
+            f"{about['suite']}: no {NOUNS[about.get('kind', 'pairs')]} was scored by both; score them with the same masked_pairs"
+        )
     every = rows[0]["paradigm"].to_pylist()
     sizes = dict(Counter(every)) if any(most_pairs(about, method) for method in methods) else None
     paradigms, phenomena = (np.array(rows[0][key].to_pylist(), object)[common] for key in ("paradigm", "phenomenon"))
