@@ -208,9 +208,8 @@ def on_items(kind: OfSentences, about: dict[str, Any], rows: list[pa.Table], met
     points = np.array([kind.points(each, method) for each, method in zip(rows, methods, strict=True)])
     common = ~np.isnan(points).any(0)
     if not common.any():
-        raise UserError(
-            f"{about['suite']}: no {NOUNS[about.get('kind', 'pairs')]} was scored by both; score them with the same masked_pairs"
-        )
+        item = NOUNS[about.get("kind", "pairs")]
+        raise UserError(f"{about['suite']}: no {item} was scored by both; score them with the same masked_pairs")
     every = rows[0]["paradigm"].to_pylist()
     sizes = dict(Counter(every)) if any(most_pairs(about, method) for method in methods) else None
     paradigms, phenomena = (np.array(rows[0][key].to_pylist(), object)[common] for key in ("paradigm", "phenomenon"))
