@@ -137,7 +137,7 @@ def test_one_model_and_published_scores_beside_it(browser, tmp_path, monkeypatch
     assert path.read_text().count('aria-label="BLiMP, %: 1 million words ') == 1
     looked_at(browser, path)
     rows = browser.value("[...document.querySelectorAll('.strips tr')].map(r => r.innerText)")
-    (row,) = [row for row in rows if "73.4" in row]  # once, though the suite names it as a baseline, too
+    (row,) = [row for row in rows if "73.4" in row]
     assert "BabyLM 2026 GPT-2 98M, 100M words" in row and "lm-evaluation-harness" in row and "published" in row
     fits_a_page(browser)
     with open(tmp_path / "eng.csv", "w", newline="") as file:

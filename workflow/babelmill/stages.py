@@ -622,9 +622,8 @@ class ConvertStage(NamedStage):
 
     card: schema.Card
     language_table: dict[str, dict[str, str]]  # {code: {"name", "tag", "script"}} of the model's languages
-    suites: dict[str, dict[str, Any]] = {}  # {name: {"title", "baselines"}} of the suites that the model is scored on
-    # {name: {"title", "protocol", "baselines"}} of the tasks that it is fine-tuned for.
-    tasks: dict[str, dict[str, Any]] = {}
+    suites: dict[str, str] = {}  # {name: title} of the suites that the model is scored on
+    tasks: dict[str, dict[str, str]] = {}  # {name: {"title", "protocol"}} of the tasks that it is fine-tuned for
     source: str | None = None  # the model of this workflow that it continues
 
     @classmethod
@@ -649,14 +648,10 @@ class ConvertStage(NamedStage):
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        """Give what the card says: names, tags and scripts of languages, titles and baselines of suites."""
+        """Give what the card says: names, tags and scripts of languages, titles of suites and tasks."""
         resolved = configuration.model(name)
         rows = resolved.rows
-        scored = {suite: configuration.suite(suite) for suite in resolved.scored}
-        about = {
-            suite: {"title": entry.title or suite, "baselines": datasets.baselines_of(entry, rows.values())}
-            for suite, entry in scored.items()
-        }
+        about = {suite: configuration.suite(suite).title or suite for suite in resolved.scored}
         tuned = {task: datasets.about_task(configuration, task) for task in resolved.tuned}
         table = {code: {"name": row.name, "tag": row.tag, "script": row.script} for code, row in rows.items()}
         of_here = resolved.continued and resolved.continued.name

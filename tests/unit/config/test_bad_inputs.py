@@ -64,7 +64,6 @@ train.learning_rate: 1 => unknown key train.learning_rate | written as train: {l
 run: {hf_token: x} => unknown key run.hf_token; secrets are environment variables
 corpus: {language_filter: {keeep: 1}} => unknown key corpus.language_filter.keeep; known are
 suites: {mine: {file: [a.tsv]}} => unknown key suites.mine.file; did you mean files
-tasks: {mine: {TASK, baselines: [{modell: a}]}} => unknown key tasks.mine.baselines.0.modell; did you mean model?
 tasks: {mine: {TASK, text: "{a}", tuning: {epoch: 1}}}\nevaluation: {tasks: [mine]} => tasks.mine.tuning: unknown key epoch; did you mean epochs?
 preset: TINY => preset = 'TINY' of model eng: there is no such file; did you mean tiny
 models: {eng: {preset: [tiny, smal]}} => models.eng: preset = 'smal' of model eng

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from babelmill.config.datasets import baselines_of
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.snapshots import BABYLM
 from babelmill.config.submissions import rules_of_model, submission_of
@@ -115,8 +114,6 @@ def test_suites_of_a_language_cover_every_text_in_it():
     assert settings_of(made, "babylm_strict", "suite.multiblimp")["files"] == ["eng/data.tsv"]
     suite = made.suite("blimp_filtered")
     assert made.code_in(suite, "childes") == "eng" and made.code_in(suite, "deu") == ""
-    if suite.baselines:
-        assert {line["language"] for line in baselines_of(suite, [made.language("childes")])} == {"eng", "childes"}
 
 
 def test_a_word_of_a_mixture_weighs_as_in_its_language():

@@ -196,7 +196,7 @@ predict | predict | LABELS | {inputs: {census: other.csv}, top: 6, method: linea
 predict | predict | LABELS | {text_column: other, context_column: other, context: here, delimiter: ','}
 predict | predict | LABELS | {encoding: latin-1, quoting: none}
 publish | publish | - | {username: me, repo_template: 'lab/{model}', private: true}
-suites | convert | - | {title: Own, baselines: [{language: eng, model: m, pipeline: p, score: 50}]}
+suites | convert | - | {title: Own}
 suites | suite | - | {repository: lab/pairs, languages: {deu: eng, eng: deu}, delimiter: ',', encoding: latin-1}
 suites | suite | - | {files: ['{language}*.csv'], good: text, bad: text, phenomenon: kind, paradigm: kind}
 suites | suite | - | {quoting: none}
@@ -207,7 +207,7 @@ suites | suite | CHOICES | {prompt: '{text}', options: ['{good}', '{text}'], rig
 suites | suite | CHOICES | {harness_ids: true}
 suites | score | CHOICES | {scored: completion, score: mean, ties: first, unknown: wrong}
 suites | score | - | {headline: phenomena}
-tasks | convert | - | {title: Own, baselines: [{language: eng, model: m, pipeline: p, score: 50}]}
+tasks | convert | - | {title: Own}
 tasks | task | - | {repository: lab/rows, language: deu, delimiter: ',', encoding: latin-1, train: [other.csv]}
 tasks | task | - | {test: [other.csv], text: '{other}', pair: '{other}', label: kind}
 tasks | task | ROWS_OF_HUB | {revision: v1}

@@ -158,9 +158,8 @@ def suite(text: str, methods: dict, kind: str, of: str, **figures) -> SuiteScore
     """A suite whose data are this text; `figures`: more of the manifest of its items."""
     hub = {"repository": text, "revision": "main", "commit": text}
     about = {"suite": text, "headline": {"method": "causal", "of": of}, "masked_pairs": 50, "kind": kind}
-    baseline = {"language": "eng", "model": text, "pipeline": text, "score": 73.43}
     found = about | {"languages": {"eng": {"methods": methods, "pairs": {"hub": hub} | figures}}}
-    return SuiteScores(text, found, [baseline, baseline | {"language": "fra"}])
+    return SuiteScores(text, found)
 
 
 def suites(text: str) -> list[SuiteScores]:

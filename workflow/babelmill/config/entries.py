@@ -53,15 +53,6 @@ def fill(template: str, cells: Mapping[str, str]) -> str:
     return PARTS.sub(lambda part: cells[part[1]] if part[1] is not None else part[0][0], template)
 
 
-class Baseline(Section):
-    """A published score, which reports show beside ours."""
-
-    language: Text  # the code of the language, as in this workflow
-    model: Text  # the model that was scored
-    pipeline: Text  # the program that scored it; a model's scores differ between pipelines
-    score: Annotated[Number, Field(ge=0, le=100)]  # percent of the pairs that are right
-
-
 # The keys of a suite that only some kinds have, and those of them that a kind needs.
 ITEM_KEYS: dict[str, tuple[str, ...]] = {
     "pairs": ("good", "bad"),
@@ -87,7 +78,6 @@ class Dataset(Section):
     encoding: Encoding = "utf-8"
     license: str = ""  # the licence of the rows; those without a licence are not copied
     note: str = ""  # what a reader of a score must know
-    baselines: list[Baseline] = []
 
     def rules(self) -> dict[str, Any]:
         return {"language languages: one of the two": (self.language is None) == bool(self.languages)}

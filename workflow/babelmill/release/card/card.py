@@ -70,7 +70,6 @@ class SuiteScores(NamedTuple):
 
     title: str  # the name of the suite in the card
     found: dict[str, Any]  # scores.json
-    baselines: list[dict[str, Any]]  # the suite's baselines (`entries.Baseline`), as mappings
     # overlap.json, which says what of the suite stands in the training text; None if there is none.
     overlap: dict[str, Any] | None = None
 
@@ -159,7 +158,7 @@ class ModelCard:
     suites: list[SuiteScores] = dataclasses.field(default_factory=list)
     # The scores of the model after it was fine-tuned for tasks.
     tuned: list[TunedScore] = dataclasses.field(default_factory=list)
-    # {task: {"title", "protocol", "baselines"}}: the names of tasks and protocols, and published scores.
+    # {task: {"title", "protocol"}}: the names of tasks and protocols.
     about_tasks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     snapshots: list[str] = dataclasses.field(default_factory=list)  # the names of the snapshots that the folder has
     metrics_file: Path | None = None  # metrics.jsonl of its training, if that is known
@@ -331,10 +330,6 @@ class ModelCard:
                 for method, shares in entry["methods"].items():
                     if share := shares[suite.found["headline"]["of"]]:
                         yield suite, language, method, share
-
-    def published(self) -> list[tuple[SuiteScores, dict[str, Any]]]:
-        """Return the published scores on the suites, for comparison."""
-        return [(s, line) for s in self.suites for line in s.baselines if line["language"] in s.found["languages"]]
 
 
 def snapshot_card(model: str, snapshot: str, license: str, figures: dict[str, Any]) -> str:
