@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from babelmill.core.files import read_json
-from helpers.hub.hub_server import Fault, HubServer
+from helpers.hub.hub_server import Fault, hub_here
 from helpers.models.old_repositories import fill
 from helpers.programs.prepared import Program, run_module
 
@@ -31,11 +31,8 @@ def lines(done) -> dict[str, str]:
 def story(tmp_path_factory):
     """A look; a push that is killed in the middle; the same again, where the Hub has enough for a second; and again."""
     folder = tmp_path_factory.mktemp("rehost")
-    with HubServer() as hub, pytest.MonkeyPatch.context() as patch:
-        for name, value in {"HF_ENDPOINT": hub.url, "HF_HOME": folder / "cache", "HF_HUB_DISABLE_XET": "1"}.items():
-            patch.setenv(name, str(value))
+    with pytest.MonkeyPatch.context() as patch, hub_here(patch, folder / "cache") as hub:
         patch.setenv("HF_TOKEN", "hf_good")
-        patch.delenv("HF_HUB_OFFLINE", raising=False)
         fill(hub)
         before = {name: dict(head(hub, name.removeprefix("models/lab/"))) for name in hub.repositories if "lab" in name}
         told = {"hub": hub, "folder": folder, "before": before, "dry": run_module("babelmill", *COMMAND, cwd=folder)}

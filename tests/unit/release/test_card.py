@@ -71,11 +71,6 @@ def render(card: ModelCard, record: list[dict] | None = None) -> str:
     return card.text()
 
 
-def said(card: ModelCard, record: list[dict] | None = None) -> str:
-    """The text of a card on one line."""
-    return " ".join(render(card, record).split())
-
-
 def corpus(settings=(), **figures) -> dict:
     return {
         "settings": {"corpus": CORPUS["settings"]["corpus"] | dict(settings)},
