@@ -438,7 +438,7 @@ def test_compiled_as_one_graph(batch):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_adapters(tokenizer, batch, tmp_path):
+def test_adapters(tokenizer, tmp_path):
     """With the layers that the card names; peft has no default for a model of the Hub, and says so."""
     with pytest.raises(ValueError, match="target_modules"):
         get_peft_model(load(AutoModelForSequenceClassification), LoraConfig(task_type="SEQ_CLS"))
@@ -455,8 +455,3 @@ def test_adapters(tokenizer, batch, tmp_path):
     moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     assert moved == {name for name, value in model.named_parameters() if value.requires_grad}
     assert all("lora_" in name or head in name for name in moved)
-    model.save_pretrained(tmp_path / "saved")
-    torch.manual_seed(1)
-    again = load(AutoModelForSequenceClassification, dtype=torch.float32)
-    again.load_adapter(str(tmp_path / "saved"))
-    close(again.eval()(**batch).logits, model.eval()(**batch).logits, 1e-5)
