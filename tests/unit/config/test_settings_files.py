@@ -169,11 +169,11 @@ labels | train | SPELT | {blocks_weight: 0.1, decoder_layers: 1}
 labels | train | LABELS | {class_weights: balanced}
 export | export | - | {variants: [ema], default_variant: main, logits_alignment: mntp}
 evaluation | evaluate | - | {sequence_length: 64, documents: 9}
-evaluation | evaluate | DIFFUSION | {diffusion_samples: 9}
+evaluation | - | LABELS | {documents: 9}
 evaluation | suite | - | {suites: [own, english_basics]}
 evaluation | score | - | {max_items: 9, max_masked_items: 9}
 evaluation | - | CAUSAL | {max_masked_items: 9}
-evaluation | score | SNAPSHOTS | {snapshots: true, snapshot_suites: [own]}
+evaluation | score | SNAPSHOTS | {snapshot_suites: [own]}
 evaluation | - | - | {backend: mlm}
 evaluation | submission | IN_CHALLENGE | {backend: mlm}
 evaluation | convert | - | {tasks: []}

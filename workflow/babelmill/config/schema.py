@@ -558,12 +558,10 @@ class Evaluation(Section):
     """How the exported model is measured."""
 
     sequence_length: Annotated[Integer, Field(ge=MASKS, le=MAX_LENGTH)]
-    diffusion_samples: Annotated[Integer, Field(ge=1, le=1024)] = 16
     documents: Annotated[Integer, Field(ge=2)] | None = None
     suites: Names = []
     max_items: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
     max_masked_items: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
-    snapshots: bool = False
     snapshot_suites: Names = []
     backend: Literal["causal", "mlm"] | None = None
     tasks: Names = []
