@@ -95,25 +95,20 @@ class LabelsCard(ModelCard):
         ]
 
 
-def completed(
-    config: dict[str, Any], evaluation: dict[str, Any], variant: str, corpora: list[schema.Corpus]
-) -> dict[str, Any]:
+def completed(config: dict[str, Any], evaluation: dict[str, Any], corpora: list[schema.Corpus]) -> dict[str, Any]:
     """Return config.json of an exported folder with what is known after the evaluation.
 
-    Its `labels` get up to four more keys: the `names` of codes; the `threshold`, the probability from which on the
-    classifier gives a second or later code; `cleaning`, which says how all training text was cleaned, so that other
-    texts can be cleaned in the same way; and whether the training text had `contexts`. `corpora`: the settings of the
-    corpora that the model was trained on.
+    Its `labels` get up to three more keys: the `names` of codes; `cleaning`, which says how all training text was
+    cleaned, so that other texts can be cleaned in the same way; and whether the training text had `contexts`.
+    `corpora`: the settings of the corpora that the model was trained on.
     """
-    found = evaluation["labels"]
-    names = {entry["code"]: entry["name"] for entry in found["codes"] if "name" in entry}
-    best = found["figures"][variant]["linear"]["threshold"]
+    names = {entry["code"]: entry["name"] for entry in evaluation["labels"]["codes"] if "name" in entry}
     contexts = any(corpus.context_column or corpus.context for corpus in corpora)
     cleaning: dict[str, str] = {}
     for key, neutral in Cleaning()._asdict().items():
         values = {getattr(corpus, key) for corpus in corpora}
         cleaning |= {key: values.pop()} if len(values - {neutral}) == len(values) == 1 else {}
-    more = {"names": names, "threshold": best and best["value"], "cleaning": cleaning}
+    more = {"names": names, "cleaning": cleaning}
     return config | {
         "labels": config["labels"] | {key: value for key, value in more.items() if value} | {"contexts": contexts}
     }
@@ -123,7 +118,7 @@ def rates(entry: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of texts as a part of a row of a table."""
     micro = entry["micro"]
     found = {"exact": entry["exact"], "precision": micro["precision"], "recall": micro["recall"], "F1": micro["f1"]}
-    found |= {"macro F1": entry["macro"]["f1"]} | {f"top {k}": entry[f"top_{k}"] for k in (1, 3, 5)}
+    found["macro F1"] = entry["macro"]["f1"]
     return {"texts": entry["texts"]} | {name: f"{rate:.3f}" for name, rate in found.items()}
 
 

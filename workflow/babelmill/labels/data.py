@@ -75,10 +75,10 @@ class LabelBatch:
     weights: tuple[float, ...]
 
 
-def known_codes(shards: Sequence[ShardFile], system: str, block_size: int, separator: str | None = None) -> Codes:
+def known_codes(shards: Sequence[ShardFile], system: str, block_size: int) -> Codes:
     """Return the codes that a model of these training shards knows: all codes of the shards, sorted."""
     names = {name for shard in shards if shard.labels for name in shard.labels.names}
-    return Codes(sorted(names), system, block_size, separator)
+    return Codes(sorted(names), system, block_size)
 
 
 def most_codes(shards: Sequence[ShardFile]) -> int:
@@ -280,7 +280,7 @@ def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:
             f" {plural(len(strange), 'code')}, such as {strange[0]}"
         )
     else:
-        codes = Codes(names, codes.system, labels.block_size, labels.symbol_separator)
+        codes = Codes(names, codes.system, labels.block_size)
         classes = f"its linear head continues, with its {plural(len(names), 'code')}"
     differs = ""
     if not SYSTEMS[codes.system].symbols or theirs["entries"] != codes.entries:
@@ -310,11 +310,12 @@ class LabelledData(Data):
             )
         shards, labels, train = self.shards["train"], settings.labels, settings.train
         if len(names := occurring(shards)) < 2:  # the model may know more codes, from labels.codes
-            found = f"only one code, {names[0]!r}" if names else "no code (labels.on_error: skip)"
-            raise UserError(f"the training text of {settings.label()} has {found}: there is nothing to learn")
+            raise UserError(
+                f"the training text of {settings.label()} has only one code, {names[0]!r}: there is nothing to learn"
+            )
         self.blocks = most_codes(shards)  # the largest number of codes of a training document
         # what the model takes over from its source
-        self.begun = begun(source, known_codes(shards, labels.code, labels.block_size, labels.symbol_separator), labels)
+        self.begun = begun(source, known_codes(shards, labels.code, labels.block_size), labels)
         self.codes = self.begun.codes  # those of the training shards, or the source's if these include them
         # the share of spelt codes in the loss; 0 if codes are not spelt
         self.blocks_weight = labels.blocks_weight if self.codes.block_size else 0.0
@@ -348,23 +349,6 @@ class LabelledData(Data):
             text = np.diff(shard.offsets) - 2 - context
             count += int(self._frame.cut(context, text, self.settings.train.sequence_lengths[0]).sum())
         return count
-
-    def class_weights(self) -> torch.Tensor:
-        """Return the weight of each code's class in the loss, [K]."""
-        shards = self._streams["train"].shards
-        counts = sum(np.bincount(s.labels.codes, minlength=len(self.codes.names)) for s in shards if s.labels)
-        if self.settings.labels.class_weights == "none":
-            return torch.ones(len(self.codes.names))
-        return torch.from_numpy(balanced(np.asarray(counts))).float()
-
-
-def balanced(counts: np.ndarray) -> np.ndarray:
-    """Return the weight of each code, [K], in proportion to 1 / `counts` (how often it occurs).
-
-    The mean weight over all occurrences is 1. Codes that never occur get 1, since it is not known how rare they are.
-    """
-    there = counts > 0
-    return np.where(there, counts.sum() / (max(1, there.sum()) * np.maximum(1, counts)), 1.0)
 
 
 def occurring(shards: list[ShardFile]) -> list[str]:
