@@ -56,8 +56,7 @@ def go_on(names: list[str]) -> tuple[LabelsNetwork, str]:
     codes, heads, message = begun(base, Codes(names, "hisco", 5), LABELS)
     vocabulary = Vocabulary.published(characters.ROLES, set())
     config = encoder_config(asked, base, vocabulary)
-    weights = torch.ones(len(codes.names))
-    network = LabelsNetwork(config, asked.train, LABELS, codes, 2, weights, ALONE, heads=heads)
+    network = LabelsNetwork(config, asked.train, LABELS, codes, 2, ALONE, heads=heads)
     load_weights(base / "model.safetensors", network)
     return network, message
 
