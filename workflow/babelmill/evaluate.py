@@ -228,7 +228,7 @@ def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
         except UserError as error:
             raise UserError(f"{folder} ({variant}): {error}") from None
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}
-    return Report(text, about, training, names, answers).of(exported.default_variant, methods[0])
+    return Report(text, about, training, names, answers).of(methods[0])
 
 
 def run(job: Job[EvaluateStage]) -> None:

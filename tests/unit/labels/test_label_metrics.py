@@ -63,16 +63,3 @@ def test_scores_and_their_standard_errors(drawn):
     assert metrics.headline(true, true)["f1"]["standard_error"] == pytest.approx(0, abs=1e-12)
     for name, score in ours.items():
         assert score["standard_error"] == pytest.approx(np.std(values[name]), rel=0.15)
-
-
-def test_mistakes():
-    truth = sets([[0], [0, 3], [0], [3]])
-    assert metrics.mistakes(truth, sets([[0], [1, 2], [2], [0]]), 2) == [
-        {"true": 0, "predicted": 1, "count": 1, "text": 1},
-        {"true": 0, "predicted": 2, "count": 1, "text": 2},
-    ]
-    assert metrics.mistakes(truth, sets([[0], [2], [2], [0]]), 1) == [
-        {"true": 0, "predicted": 2, "count": 2, "text": 1}
-    ]
-    longer = metrics.mistakes(truth, sets([[0, 1], [0], [0], [3]]), 9)
-    assert [(each["true"], each["predicted"]) for each in longer] == [(-1, 1), (3, -1)]

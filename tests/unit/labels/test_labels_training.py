@@ -10,7 +10,6 @@ import torch
 import transformers
 from torch.nn import functional as F
 
-from babelmill.core.files import UserError
 from babelmill.labels.codes import BEGIN, Codes
 from babelmill.labels.data import (
     MOST,
@@ -165,10 +164,6 @@ def test_a_share_of_the_texts_is_disturbed_by_row_and_never_a_context(shard, tok
     assert tokens.tolist() == [token for begin, end in bounds for token in shard.tokens[begin:end].tolist()]
     later = replace(rows, number=rows.number + 200)
     assert differ(ids(0.5, later), half) > 0.3 < differ(ids(0.5, seed=8), half), "other ones in the next epoch"
-    with pytest.raises(
-        UserError, match=r"train\.safetensors has no texts, but train\.typos needs them; delete it and run"
-    ):
-        Typos(1.0, 7, tokenizer).tokens(rows, [replace(shard, texts=None)])
 
 
 def test_typos_are_characters_left_out_put_in_replaced_and_swapped():

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from babelmill.config import schema
-from babelmill.core.escape import Markdown, code, markdown
+from babelmill.core.escape import Markdown, code
 from babelmill.evaluation.metrics import shown
 from babelmill.release.card.card import ModelCard
 from babelmill.tokens.label_text import Cleaning
@@ -53,12 +53,6 @@ class LabelsCard(ModelCard):
         """Return the figures of the default weights, by method."""
         return self.evaluation["labels"]["figures"][self.default_variant]
 
-    @property
-    def example(self) -> dict[str, Any]:
-        """Return a text, its context and its prediction, which is a correct one of the evaluation if there is any."""
-        found = self.evaluation.get("labels", {}).get("example")
-        return {"text": "A text", "context": "", "likeliest": []} | (found or {})
-
     def method_rows(self) -> list[dict[str, Any]]:
         """Return the table of the figures over all texts, by method."""
         names = {name: Markdown(f"`{name}`: {meaning}") for name, meaning in METHODS.items()}
@@ -70,18 +64,6 @@ class LabelsCard(ModelCard):
         found = self.methods[self.evaluation["labels"]["method"]]["languages"]
         rows = [{"language": self.languages[key]["name"]} | rates(entry) for key, entry in found.items()]
         return rows if len(rows) > 1 else []
-
-    def mistake_rows(self) -> list[dict[str, Any]]:
-        """Return the table of the most frequent mistakes."""
-        return [
-            {
-                "true code": called(entry["true"]),
-                "predicted": called(entry["predicted"]),
-                "texts": entry["count"],
-                "for example": short(entry["example"]),
-            }
-            for entry in self.methods[self.evaluation["labels"]["method"]]["mistakes"]
-        ]
 
     def label_rows(self) -> list[dict[str, Any]]:
         """Return the table of the codes that the model knows, or of the most frequent ones if there are many."""
@@ -120,13 +102,6 @@ def rates(entry: dict[str, Any]) -> dict[str, Any]:
     found = {"exact": entry["exact"], "precision": micro["precision"], "recall": micro["recall"], "F1": micro["f1"]}
     found["macro F1"] = entry["macro"]["f1"]
     return {"texts": entry["texts"]} | {name: f"{rate:.3f}" for name, rate in found.items()}
-
-
-def called(entry: dict[str, Any] | None) -> str:
-    """Return a code with its name; "none" if there is no code."""
-    if entry is None:
-        return "none"
-    return Markdown(f"{code(short(entry['code']))} {markdown(short(entry.get('name', '')))}".strip())
 
 
 def short(text: str) -> str:

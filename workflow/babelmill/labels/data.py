@@ -140,22 +140,15 @@ class Typos:
         self._share, self._seed, self._tokenizer = share, seed, tokenizer
 
     def tokens(self, rows: Rows, shards: Sequence[ShardFile]) -> dict[int, np.ndarray]:
-        """Return the tokens of the texts that get typos, by the index of the row in `rows`.
-
-        A UserError says that the shards do not have the texts.
-        """
+        """Return the tokens of the texts that get typos, by the index of the row in `rows`."""
         keys = randomness.key(self._seed, TYPOS, rows.number)
         places = np.flatnonzero(randomness.uniform(keys) < self._share).tolist()
         if not places:
             return {}
         found = []
         for i in places:
-            shard = shards[rows.language[i]]
-            texts = shard.texts
-            if texts is None:
-                raise UserError(
-                    f"{shard.path} has no texts, but train.typos needs them; delete it and run the workflow again"
-                )
+            texts = shards[rows.language[i]].texts
+            assert texts is not None
             found.append(disturbed(texts[int(rows.row[i])], int(keys[i]), partial(letter_of, texts)))
         tokens, lengths = encode(self._tokenizer, found)
         return dict(zip(places, np.split(tokens, np.cumsum(lengths)[:-1]), strict=True))
@@ -273,41 +266,33 @@ def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:
         names = [written(code, labels) for code in theirs["codes"]]
     except ValueError as problem:
         return Begun(codes, (), f"its heads start with random weights: {problem} (labels.code)")
+    anew, heads, said = "starts with random weights, since", list[str](), list[str]()
     known = set(names)
     if strange := [name for name in codes.names if name not in known]:
-        classes = (
-            "its linear head starts with random weights, since the source does not know"
-            f" {plural(len(strange), 'code')}, such as {strange[0]}"
-        )
+        lacking = f"the source does not know {plural(len(strange), 'code')}, such as {strange[0]}"
+        said.append(f"its linear head {anew} {lacking}")
     else:
         codes = Codes(names, codes.system, labels.block_size)
-        classes = f"its linear head continues, with its {plural(len(names), 'code')}"
-    differs = ""
-    if not SYSTEMS[codes.system].symbols or theirs["entries"] != codes.entries:
-        differs = f"labels.code: {codes.system} has other symbols"
-    elif theirs["layers"] != labels.decoder_layers:
-        differs = f"the source's has {theirs['layers']} layers, but labels.decoder_layers is {labels.decoder_layers}"
-    elif theirs["inner"] != theirs["width"]:
-        differs = f"the source's has feed-forward blocks of width {theirs['inner']}"
-    spells = f"its decoder starts with random weights: {differs}" if differs else "its decoder continues"
-    heads = (() if strange else (CLASSIFIER,)) + (() if differs else (DECODER,))
-    return Begun(codes, heads, f"{classes}; {spells}")
+        heads.append(CLASSIFIER)
+        said.append(f"its linear head continues, with its {plural(len(names), 'code')}")
+    shape = [theirs[key] for key in ("entries", "layers", "inner")]
+    if SYSTEMS[codes.system].symbols and shape == [codes.entries, labels.decoder_layers, theirs["width"]]:
+        heads.append(DECODER)
+        said.append("its decoder continues")
+    else:
+        said.append(f"its decoder {anew} the source's has {theirs['layers']} layers, other symbols or another width")
+    return Begun(codes, tuple(heads), "; ".join(said))
 
 
 class LabelledData(Data):
     """Holds the shards of labelled text: each document is a row, with its codes.
 
-    `source` is the folder of the model that training starts from, or None. A UserError says that the shards have no
-    labels, that the training text has fewer than two codes, or that the validation text has no code that the model
-    knows.
+    `source` is the folder of the model that training starts from, or None. A UserError says that the training text has
+    fewer than two codes, or that the validation text has no code that the model knows.
     """
 
     def __init__(self, settings: TrainStage, tokenizer: Path, folders: list[Path], source: Path | None = None):
         super().__init__(settings, tokenizer, folders)
-        for shard in (each for split in SPLITS for each in self.shards[split] if each.labels is None):
-            raise UserError(
-                f"{shard.path} has no labels, but train.objective: labels needs them; set corpus.label_columns"
-            )
         shards, labels, train = self.shards["train"], settings.labels, settings.train
         if len(names := occurring(shards)) < 2:  # the model may know more codes, from labels.codes
             raise UserError(

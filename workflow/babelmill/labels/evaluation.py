@@ -9,12 +9,9 @@ It has the same keys as for every model (`metrics`, `variants`, `languages`, `do
                         `labels.codes`) and `training`, how many training texts have the code
     unknown_codes       true codes that the model does not know; they count as never predicted. How many `codes` there
                         are, in how many `texts`
-    example             a text with one code that the default weights predicted correctly: `text`, `context` if it has
-                        one, and the `likeliest` codes, each a `code` with its `chance`; null if there is no such text
     cut                 how many texts are longer than the model reads
     baseline            the figures (`metrics.figures`) of always predicting the most frequent code
-    figures             for each variant and method: `metrics.figures` over all texts, those of each of the `languages`,
-                        and the most frequent `mistakes`, each with a text as example
+    figures             for each variant and method: `metrics.figures` over all texts, and of each of the `languages`
 """
 
 from collections.abc import Iterator
@@ -32,8 +29,6 @@ from babelmill.labels.metrics import indicator
 from babelmill.labels.prediction import Answers, Pair
 from babelmill.tokens.documents import Documents
 
-MISTAKES = 10
-LIKELIEST = 3  # codes of the example
 METRICS = ("exact", "f1")
 
 
@@ -77,13 +72,14 @@ class Report:
         names: dict[str, str],
         answers: dict[str, dict[str, Answers]],
     ):
-        self._text, self._about, self._names, self._training, self._answers = text, about, names, training, answers
+        self._text, self._about, self._names, self._training = text, about, names, training
         self._frequent = np.argsort(-training, kind="stable").tolist()
         self._baseline = indicator([self._frequent[:1]] * len(text.texts), len(text.names))
         self._predicted = {
             variant: {method: self._codes_of(found) for method, found in methods.items()}
             for variant, methods in answers.items()
         }
+        self._cut = next(int(found.cut.sum()) for methods in answers.values() for found in methods.values())
         self._each = {language: text.languages == language for language in dict.fromkeys(text.languages.tolist())}
 
     def _codes_of(self, answers: Answers) -> csr_array:
@@ -91,8 +87,8 @@ class Report:
         rows = answers.codes[:, : self._about["blocks"]].tolist()
         return indicator([list(dict.fromkeys(c for c in row if c >= 0)) for row in rows], len(self._text.names))
 
-    def of(self, variant: str, method: str) -> dict[str, Any]:
-        """Return evaluation.json of a model whose default weights are `variant`, and whose scores are of `method`."""
+    def of(self, method: str) -> dict[str, Any]:
+        """Return evaluation.json of a model whose scores are those of `method`."""
         text = self._text
         unknown = text.truth[:, text.known :]  # the true codes that the model does not know
         return {
@@ -103,13 +99,12 @@ class Report:
                 "code": self._about["code"],
                 "most": self._about["blocks"],
                 "method": method,
-                "codes": [self._code(i) | {"training": int(self._training[i])} for i in self._frequent],
+                "codes": [self._code(i) for i in self._frequent],
                 "unknown_codes": {
                     "codes": len(np.unique(unknown.indices)),
                     "texts": int((metrics.sizes(unknown) > 0).sum()),
                 },
-                "example": self._example(variant, method),
-                "cut": int(self._answers[variant][method].cut.sum()),
+                "cut": self._cut,
                 "baseline": metrics.figures(text.truth, self._baseline),
                 "figures": {
                     variant: {name: self._figures(found) for name, found in methods.items()}
@@ -130,30 +125,13 @@ class Report:
             "documents": dict.fromkeys(("scored", "of"), len(metrics.sizes(truth))),
         }
 
-    def _code(self, number: int) -> dict[str, str]:
+    def _code(self, number: int) -> dict[str, Any]:
         code = self._text.names[number]
-        return {"code": code, **({"name": self._names[code]} if self._names.get(code) else {})}
-
-    def _example(self, variant: str, method: str) -> dict[str, Any] | None:
-        """Return the first text with one code that was predicted correctly; None if there is none."""
-        truth, predicted, answers = self._text.truth, self._predicted[variant][method], self._answers[variant][method]
-        ones = [metrics.sizes(each) == 1 for each in (truth, predicted, truth.multiply(predicted))]
-        fit = np.flatnonzero(np.logical_and.reduce(ones))
-        if not len(fit):
-            return None
-        context, text = self._text.texts[fit[0]]
-        places = slice(self._about["blocks"], self._about["blocks"] + LIKELIEST)
-        pairs = zip(answers.codes[fit[0], places].tolist(), answers.chances[fit[0], places].tolist(), strict=True)
-        likeliest = [{"code": self._text.names[code], "chance": chance} for code, chance in pairs if code >= 0]
-        return {"text": text, **({"context": context} if context else {}), "likeliest": likeliest}
+        named = {"name": self._names[code]} if self._names.get(code) else {}
+        return {"code": code, **named, "training": int(self._training[number])}
 
     def _figures(self, found: csr_array) -> dict[str, Any]:
         """Return all figures of a variant and a method."""
         truth = self._text.truth
-        made = [
-            {side: self._code(each[side]) if each[side] >= 0 else None for side in ("true", "predicted")}
-            | {"count": each["count"], "example": self._text.texts[each["text"]][1]}
-            for each in metrics.mistakes(truth, found, MISTAKES)
-        ]
         languages = {name: metrics.figures(truth[chosen], found[chosen]) for name, chosen in self._each.items()}
-        return {**metrics.figures(truth, found), "languages": languages, "mistakes": made}
+        return {**metrics.figures(truth, found), "languages": languages}

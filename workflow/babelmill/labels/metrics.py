@@ -5,7 +5,6 @@ that the model does not know has a column, too. It is never predicted, so it cou
 """
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -69,18 +68,3 @@ def headline(truth: csr_array, predicted: csr_array) -> dict[str, dict[str, Any]
             "of": truth.nnz,
         },
     }
-
-
-def mistakes(truth: csr_array, predicted: csr_array, most: int) -> list[dict[str, Any]]:
-    """Return the most frequent mistakes: `true` and `predicted` code, `count`, and the number of the first `text`.
-
-    The missed codes of a text are paired with its wrong predictions. If one side has fewer codes, its code is -1:
-    `predicted` is -1 if a code was only missed, and `true` is -1 if a code was predicted in addition.
-    """
-    pairs: dict[tuple[int, int], list[int]] = {}
-    for text in range(len(sizes(truth))):
-        true, told = ({*each.indices[slice(*each.indptr[text : text + 2])].tolist()} for each in (truth, predicted))
-        for pair in zip_longest(sorted(true - told), sorted(told - true), fillvalue=-1):
-            pairs.setdefault(pair, []).append(text)
-    ordered = sorted(pairs.items(), key=lambda item: (-len(item[1]), item[0]))[:most]
-    return [{"true": a, "predicted": b, "count": len(texts), "text": texts[0]} for (a, b), texts in ordered]

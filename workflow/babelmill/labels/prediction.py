@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 from babelmill.config import schema
-from babelmill.core import escape, manifest
+from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.escape import csv_cell, write_rows
 from babelmill.core.files import UserError, atomic_write, read_json, sha256
@@ -131,10 +131,7 @@ class Predictor:
 def labels_of(folder: Path) -> dict[str, Any]:
     """Return `labels` in the `config.json` of a model. Raise a UserError if it has none, or is not converted."""
     if not (folder / "config.json").is_file():
-        there = escape.some(path.as_posix() for path in sorted(Path("converted").glob("*")) if path.is_dir())
-        raise UserError(
-            f"{folder}: no model is here (config.json); {f'there are {there}' if there else 'name one, converted/occ'}"
-        )
+        raise UserError(f"{folder}: no model is here (config.json); name a folder such as converted/occ")
     config = read_json(folder / "config.json")
     labels = config.get("labels")
     if not isinstance(labels, dict) or "codes" not in labels or "auto_map" not in config:
