@@ -57,7 +57,7 @@ class LabelsCard(ModelCard):
         """Return the table of the figures over all texts, by method."""
         names = {name: Markdown(f"`{name}`: {meaning}") for name, meaning in METHODS.items()}
         rows = [{"method": names[name]} | rates(entry) for name, entry in self.methods.items()]
-        return [*rows, {"method": "the most frequent codes"} | rates(self.evaluation["labels"]["baseline"])]
+        return [*rows, {"method": "the most frequent code"} | rates(self.evaluation["labels"]["baseline"])]
 
     def language_rows(self) -> list[dict[str, Any]]:
         """Return the table of the main method's figures by language; [] for one language."""
