@@ -156,8 +156,6 @@ def test_what_is_measured(evaluation):
     for variant, methods in found["figures"].items():
         for own in methods.values():
             assert own["texts"] == 120
-            parts = own["languages"].values()
-            assert sum(part["texts"] * part["exact"] for part in parts) == pytest.approx(120 * own["exact"])
         assert evaluation["variants"][variant]["exact"]["value"] == methods["blocks"]["exact"]
 
 
@@ -198,7 +196,7 @@ def test_the_card_says_the_numbers(made, evaluation):
     own, headline = evaluation["labels"]["figures"]["ema"]["blocks"], evaluation["variants"]["ema"]
     for sentence in (
         f"Texts with exactly the right codes: {headline['exact']['value']:.3f} ± ",
-        f"| German | 60 | {own['languages']['deu']['exact']:.3f} |",
+        f"| German | 60 | {evaluation['languages']['deu']['variants']['ema']['exact']['value']:.3f} ± ",
         "In 2 texts, the model does not know a code, which counts as not found (1 such code)",
         "Texts that were cut, since they are longer than the model can read: 1.",
         "| `miller` | Code of miller | 113 |",

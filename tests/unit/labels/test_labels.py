@@ -212,7 +212,7 @@ def test_a_list_of_codes_is_all_there_are(folder):
         ("61110,Farmer\n", r"no column 'code'; there are '61110', 'Farmer'; set labels\.codes to a table with the col"),
         ('"","code","name"\n"1","abc","farm"\n', "line 2: 'abc' is not a code of hisco: it contains a, b, c; correct"),
         ("code,name\n,mill\n", "line 2: has no code"),
-        ("code\n1234\n01234\n", "line 3: '1234' and '01234' are the same code, '01234'; keep one"),
+        ("code\n1234\n01234\n", "line 3: the code '01234' is there already; keep one of them"),
     ],
 )
 def test_what_is_no_list_of_codes_is_refused_with_its_line(folder, content, message):

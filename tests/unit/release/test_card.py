@@ -203,13 +203,12 @@ LABEL_FIGURES = {
 }
 
 
-def evaluation_of_labels(codes: list[str], methods: list[str], **changes) -> dict:
+def evaluation_of_labels(codes: list[str], methods: list[str]) -> dict:
     """The evaluation of a model of labels, with codes wherever data can stand.
 
     The first of the methods is the main one.
     """
     entries = [{"code": code, "name": code, "training": 3} for code in codes]
-    method = LABEL_FIGURES | {"languages": {}}
     score = {"value": 0.5, "standard_error": 0.1, "right": 1, "of": 2, "predicted": 2}
     return {
         "metrics": described(["exact", "f1"]),
@@ -218,7 +217,7 @@ def evaluation_of_labels(codes: list[str], methods: list[str], **changes) -> dic
         "most_frequent": {"exact": score, "f1": score},
         "documents": {"scored": 2, "of": 2},
         "labels": {
-            "figures": {"ema": dict.fromkeys(methods, method | changes)},
+            "figures": {"ema": dict.fromkeys(methods, LABEL_FIGURES)},
             "method": methods[0],
             "baseline": LABEL_FIGURES,
             "unknown_codes": {"texts": 0, "codes": 0},
@@ -325,12 +324,12 @@ def trained(objective: str, model_type: str | None = None, average_last: float =
     }
 
 
-def of_codes(code: str, codes: list[str], method: str, **changes) -> dict:
+def of_codes(code: str, codes: list[str], method: str) -> dict:
     """Facts of a model of labels with a code scheme, whose main method is the decoder (`blocks`) or the classifier."""
     decoder = method == "blocks"
     about = {"code": code, "codes": codes, "blocks": 3 if decoder else 1, "decoder_layers": int(decoder)}
     methods = ["blocks", "linear"] if decoder else ["linear"]
-    evaluation = evaluation_of_labels(codes, methods, **changes)
+    evaluation = evaluation_of_labels(codes, methods)
     evaluation["labels"] |= {"most": about["blocks"], "cut": 2 * decoder}
     evaluation["labels"] |= {"unknown_codes": {"texts": 1, "codes": 2}} if decoder else {}
     settings = {"train": {"objective": "labels"}, "labels": {"code": code}}

@@ -60,9 +60,12 @@ class LabelsCard(ModelCard):
         return [*rows, {"method": "the most frequent code"} | rates(self.evaluation["labels"]["baseline"])]
 
     def language_rows(self) -> list[dict[str, Any]]:
-        """Return the table of the main method's figures by language; [] for one language."""
-        found = self.methods[self.evaluation["labels"]["method"]]["languages"]
-        rows = [{"language": self.languages[key]["name"]} | rates(entry) for key, entry in found.items()]
+        """Return the table of the scores by language; [] for one language."""
+        rows = [
+            {"language": self.languages[key]["name"], "texts": entry["documents"]["scored"]}
+            | {name: shown(score) for name, score in entry["variants"][self.default_variant].items()}
+            for key, entry in self.evaluation["languages"].items()
+        ]
         return rows if len(rows) > 1 else []
 
     def label_rows(self) -> list[dict[str, Any]]:

@@ -104,7 +104,6 @@ def listed(path: str, labels: schema.Labels) -> dict[str, str]:
     from babelmill.tables.rows import Asked, text_rows  # imports pyarrow, which a training does without
 
     names: dict[str, str] = {}
-    spelt: dict[str, str] = {}
     asked = [Asked("code", COLUMNS, "value"), Asked("name", COLUMNS, "value", optional=True)]
     for row in text_rows([Path(path)], asked):
         code, name = (stripped(cell) for cell in row.cells.values())
@@ -114,9 +113,9 @@ def listed(path: str, labels: schema.Labels) -> dict[str, str]:
             mine = written(code, labels)
         except ValueError as problem:
             raise UserError(f"{row.where}: {problem}; correct the list (labels.codes)") from None
-        if mine in spelt:
-            raise UserError(f"{row.where}: {spelt[mine]!r} and {code!r} are the same code, {mine!r}; keep one of them")
-        names[mine], spelt[mine] = name, code
+        if mine in names:
+            raise UserError(f"{row.where}: the code {mine!r} is there already; keep one of them")
+        names[mine] = name
     if not names:
         raise UserError(f"{path}: labels.codes: at least one code is expected")
     return names

@@ -11,7 +11,7 @@ It has the same keys as for every model (`metrics`, `variants`, `languages`, `do
                         are, in how many `texts`
     cut                 how many texts are longer than the model reads
     baseline            the figures (`metrics.figures`) of always predicting the most frequent code
-    figures             for each variant and method: `metrics.figures` over all texts, and of each of the `languages`
+    figures             for each variant and method: `metrics.figures` over all texts
 """
 
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ class Report:
                 "cut": self._cut,
                 "baseline": metrics.figures(text.truth, self._baseline),
                 "figures": {
-                    variant: {name: self._figures(found) for name, found in methods.items()}
+                    variant: {name: metrics.figures(text.truth, found) for name, found in methods.items()}
                     for variant, methods in self._predicted.items()
                 },
             },
@@ -129,9 +129,3 @@ class Report:
         code = self._text.names[number]
         named = {"name": self._names[code]} if self._names.get(code) else {}
         return {"code": code, **named, "training": int(self._training[number])}
-
-    def _figures(self, found: csr_array) -> dict[str, Any]:
-        """Return all figures of a variant and a method."""
-        truth = self._text.truth
-        languages = {name: metrics.figures(truth[chosen], found[chosen]) for name, chosen in self._each.items()}
-        return {**metrics.figures(truth, found), "languages": languages}
