@@ -112,15 +112,14 @@ class Predictor:
 
     def _tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
         """Return all token ids of each text. A text without a context is encoded alone, as in training."""
-        found: list[list[int]] = [[]] * len(pairs)
+        found: dict[int, list[int]] = {}
         for with_context in (True, False):
             places = [i for i, (context, _) in enumerate(pairs) if bool(context) == with_context]
-            given = [[pairs[i][0] for i in places]] if with_context else []
+            given = zip(*(pairs[i] if with_context else pairs[i][1:] for i in places), strict=True)
             # Not verbose: texts that are too long are cut and counted, so they need no warning.
-            encoded = self._tokenizer(*given, [pairs[i][1] for i in places], verbose=False) if places else {}
-            for i, ids in zip(places, encoded.get("input_ids", []), strict=True):
-                found[i] = ids
-        return found
+            encoded = self._tokenizer(*map(list, given), verbose=False)["input_ids"] if places else []
+            found |= zip(places, encoded, strict=True)
+        return [found[i] for i in range(len(pairs))]
 
     def _shortened(self, pair: Pair) -> list[int]:
         """Return the token ids of a text that is too long, without its end."""
