@@ -13,7 +13,7 @@ from transformers import pipeline
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json
-from conftest import ROOT, SMALL
+from conftest import SMALL
 from helpers.results.fields import undocumented
 from helpers.stages import job_like
 
@@ -109,17 +109,7 @@ def test_bad_tasks_are_one_line(rows):
         assert answer.returncode and all(word in said for word in words) and "Traceback" not in said, said
 
     refused(configured("nine"), "evaluation.tasks: nine; did you mean mine")
-    refused(configured("rte"), "evaluation_data = '': ", "rte: full_eval/glue_filtered/rte.train.jsonl")
     refused(configured("mine", own={"text": "{sentences}"}), "train.tsv: no column 'sentences'")
-    everywhere = configured(own={"language": "deu"})
-    everywhere["evaluation"] = everywhere["evaluation"] | {"tasks": ["mine"]}
-    del everywhere["models"]
-    rows.configure(everywhere)
-    said = rows.snakemake("converted/eng", "--dry-run", "--profile", ROOT / "profiles/local").stdout.splitlines()
-    assert (
-        said.count("note: eng: not fine-tuned for mine (evaluation.tasks), since they have no rows in its languages.")
-        == 1
-    )
     rows.configure(configured("mine", own={"language": "deu"}, task_seeds=[1]))
     done = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mine", "--language", "eng")
     assert done.returncode == 1 and done.stderr.strip() == "error: the task mine has no rows of eng; known are deu"

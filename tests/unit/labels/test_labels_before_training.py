@@ -44,7 +44,6 @@ def test_a_plan_has_the_steps_of_the_training():
 @pytest.mark.parametrize(
     ("train", "validation", "labels", "words"),
     [
-        (["61110"], ["61110"], {"code": "hisco"}, r"training text of eng has only one code, '61110': there is nothing to learn$"),
         (["61110"], ["61110"], {"code": "hisco", "codes": "codes.csv"}, r"has only one code, '61110': there is nothing to learn$"),
         (["1", "2"], ["3"], {}, r"^no validation text of eng has a code of its training text, so there is nothing to measure"),
     ],

@@ -129,6 +129,20 @@ def test_rates():
     assert [rate_factor(step, 100, line) for step in (0, 25, 100)] == [1.0, 0.75, 0.0]
 
 
+def test_weights_decay_and_gradients_are_clipped(tmp_path):
+    """A token of no row gets no gradient, so its weights only decay; what is clipped to nothing moves nothing."""
+    set_seed(1)
+    before = Bag()
+    tuner, _ = tuned(tmp_path / "decay", weight_decay=0.5, epochs=1, select="last")
+    how = Tuning.model_validate(HOW)
+    left = np.prod([1 - 0.5 * 0.05 * rate_factor(step, 7, how) for step in range(7)])
+    assert left < 0.95 and torch.allclose(tuner.model.embedding.weight[1], before.embedding.weight[1] * left)
+    tuner, _ = tuned(tmp_path / "clipped", weight_decay=0.0, clip_norm=1e-14, epochs=1, select="last")
+    assert torch.allclose(tuner.model.head.weight, before.head.weight, atol=1e-5)
+    tuner, _ = tuned(tmp_path / "free", weight_decay=0.0, clip_norm=None, epochs=1, select="last")
+    assert not torch.allclose(tuner.model.head.weight, before.head.weight, atol=1e-2)
+
+
 def test_held_out_rows():
     kept, chosen = held_out(100, 0.1, 3)
     assert len(chosen) == 10 and sorted(kept + chosen) == [*range(100)]
