@@ -4,14 +4,12 @@ import itertools
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import SECTIONS
 from babelmill.core.files import UserError
 from babelmill.labels.codes import BEGIN, END, FIRST, PAD, CodeReader, Codes, listed, written
 from babelmill.labels.network import block_losses
@@ -87,23 +85,6 @@ def test_codes_are_spelt_with_the_published_ids():
     assert general.symbols == ("1", "A", "B")
     assert general.blocks.tolist() == [[FIRST + 1, FIRST, END], [FIRST + 2, END, END]]
     assert Codes(["mill", "farm"], "classes", 0).blocks.shape == (2, 0)
-
-
-def test_the_decoder_sees_no_later_symbol_and_no_padding():
-    torch.manual_seed(0)
-    decoder = CodeDecoder(18, 24, layers=2, longest=26).double().eval()
-    hidden, symbols = torch.randn(2, 7, 24).double(), torch.randint(FIRST, 18, (2, 6))
-    symbols[:, 0] = BEGIN
-    seen = torch.arange(7) < torch.tensor([[7], [4]])
-    before = decoder(hidden, seen, symbols)
-    changed = symbols.clone()
-    changed[:, 4] = FIRST
-    assert torch.equal(decoder(hidden, seen, changed)[:, :4], before[:, :4])
-    assert not torch.equal(decoder(hidden, seen, changed)[:, 4:], before[:, 4:])
-    longer = torch.cat([hidden, torch.randn(2, 5, 24)], 1)
-    more = torch.cat([seen, torch.zeros(2, 5, dtype=torch.bool)], 1)
-    torch.testing.assert_close(decoder(longer, more, symbols), before, atol=1e-12, rtol=0)
-    assert np.isfinite(before.detach().numpy()).all()
 
 
 def test_a_symbol_at_a_time_scores_as_all_at_once():
@@ -221,18 +202,6 @@ def test_what_is_no_list_of_codes_is_refused_with_its_line(folder, content, mess
         listed("codes.csv", section("labels", code="hisco"))
 
 
-def configuration(**values) -> Configuration:
-    """One of labels, with these values of whichever section has such a key."""
-    sections = {
-        "train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]},
-        "labels": {"code": "hisco"},
-        "evaluation": {},
-    }
-    for key, value in values.items():
-        next(entries for name, entries in sections.items() if key in SECTIONS[name].model_fields)[key] = value
-    return Configuration([("test", sections)])
-
-
 def test_shards_of_labelled_text(tmp_path):
     """The stage itself: contexts and codes of each document, and what the shards depend on."""
     write_tokenizer(tmp_path / "tokenizer")
@@ -240,21 +209,12 @@ def test_shards_of_labelled_text(tmp_path):
     origins = [f"a.csv: line {i}" for i in range(len(ROWS))]
     columns = {"text": texts, "context": contexts, "labels": labels, "origin": origins}
     inputs = {"tokenizer": tmp_path / "tokenizer", "corpus": write_corpus(tmp_path / "corpus", columns, columns)}
-    figures = run_stage("shards", configuration(), out=tmp_path / "out", **inputs)
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
+    configuration = Configuration([("test", {"train": train, "labels": {"code": "hisco"}})])
+    figures = run_stage("shards", configuration, out=tmp_path / "out", **inputs)
     shard = ShardFile.open(tmp_path / "out/train.safetensors")
     assert shard.labels and shard.labels.names == ("61110", "64100", "-1", "08300")
     assert shard.labels.codes.tolist() == [0, 1, 0, 2, 3] and shard.labels.offsets.tolist() == [0, 2, 3, 4, 5]
     assert (shard.responses - shard.offsets[:-1] - 1).tolist() == [1, 1, 0, 1], "tokens of the context"
     assert [shard.texts[i] for i in range(4)] == [text for _, text, _ in ROWS]
     assert figures["codes"] == {"train": 5, "validation": 5}
-
-
-def test_rows_of_the_evaluation_are_of_no_interest():
-    """A model that reads fewer tokens than a language model is measured on."""
-    short = {"architecture": "transformers", "config": {"model_type": "bert"}, "max_position_embeddings": 64}
-    values = {
-        "model": short,
-        "train": configuration().layers[1].values["train"],
-        "evaluation": {"sequence_length": 512},
-    }
-    assert Configuration([("test", values)]).model("eng").model.max_position_embeddings == 64

@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch.nn import functional as F
 
-from babelmill.labels.codes import BEGIN, Codes
+from babelmill.labels.codes import Codes
 from babelmill.labels.data import (
     MOST,
     DocumentRows,
@@ -233,20 +233,6 @@ def test_it_is_learnt(make, code, steps):
         assert after["loss_blocks"] < 0.3 < before["loss_blocks"]
     else:
         assert after["loss_blocks"] is None and after["loss"] == after["loss_classes"]
-
-
-def test_the_decoder_is_shown_the_symbols_before(make):
-    trainer = make()
-    step = trainer.plan.step(0)
-    batch = trainer.stream.micro_batch(step.rows, LENGTH, step.weights)
-    model = plain(trainer)
-    _, symbols = model(batch.input_ids, batch.seen, batch.blocks)
-    other = batch.blocks.clone()
-    other[:, -1, -1] = BEGIN  # the last symbol is shown to nothing
-    assert torch.equal(model(batch.input_ids, batch.seen, other)[1], symbols)
-    other[:, 0, 0] = BEGIN
-    changed = model(batch.input_ids, batch.seen, other)[1]
-    assert torch.equal(changed[:, 0], symbols[:, 0]) and not torch.equal(changed[:, 1], symbols[:, 1])
 
 
 @pytest.mark.parametrize("code", ["classes", "general"])

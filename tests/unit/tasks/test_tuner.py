@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError
@@ -95,18 +94,6 @@ def test_killed_anywhere_the_result_has_the_same_bits(tmp_path, shuffle, caplog)
     assert "going on after epoch 2 of 3" in caplog.text, "one epoch is repeated, at most"
     _, other = tuned(tmp_path / "other", seed=2, shuffle=shuffle)
     assert not np.array_equal(logits, other)
-
-
-def test_the_order_by_state_is_that_of_a_dataloader(tmp_path):
-    """The challenge's script iterates over a DataLoader per epoch, and another one to choose the best epoch."""
-    tuner = tuner_of(tmp_path, 7)
-    set_seed(7)
-    ours = [tuner._next_order(0), torch.rand(2), tuner._next_order(1)]
-    set_seed(7)
-    loader = DataLoader(range(60), batch_size=8, shuffle=True, drop_last=True)
-    theirs = [torch.cat([*loader]), torch.rand(2), torch.cat([*loader])]
-    for mine, other in zip(ours, theirs, strict=True):
-        assert torch.equal(mine[: len(other)], other)
 
 
 def test_the_best_epoch_is_chosen_and_patience_ends_the_run(tmp_path):
