@@ -340,9 +340,8 @@ SEVERAL = {"eng": corpus({"builtin": "python-docs", "budget": 5.43}, hub=HUB | {
 SEVERAL |= {"zho": corpus(sources=[{}, {}])}
 FROM_OURS = {"name": "eng", "sha256": "a" * 64, "languages": ["eng"], "tokens": 7200, "words": 5000}
 OLD = {"license": "mit", "tags": ["babylm", "old"], "pipeline_tag": "feature-extraction"}
-OF_HISCO = of_codes(
-    "hisco", [f"{n:05}" for n in range(60)], "blocks", languages={"eng": LABEL_FIGURES, "deu": LABEL_FIGURES}
-)
+OF_HISCO = of_codes("hisco", [f"{n:05}" for n in range(60)], "blocks")
+OF_HISCO["evaluation"]["languages"]["deu"] = OF_HISCO["evaluation"]["languages"]["eng"]
 OF_HISCO["labels"] |= {"cleaning": {"normalization": "NFC"}, "names": {"00001": "baker"}, "contexts": True}
 # One card for each kind of model and of origin: the facts that are not those of `card()`.
 KINDS = {
