@@ -46,7 +46,7 @@ def test_ones_own_batch_is_a_target(fresh):
     fresh.configure(
         {
             "corpus": {"builtin": "python-docs"},
-            "batches": {"mine": ["deu", "two"]},
+            "groups": {"mine": ["deu", "two"]},
             "models": {"two": {"languages": ["eng", "swe"]}},
         }
     )
@@ -68,7 +68,7 @@ def test_each_suite_is_scored_with_its_own_pairs(fresh):
 
 def test_a_batch_is_published(fresh, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_none")
-    fresh.configure({"targets": ["eng"], "corpus": {"builtin": "python-docs"}, "batches": {"mine": ["deu", "swe"]}})
+    fresh.configure({"targets": ["eng"], "corpus": {"builtin": "python-docs"}, "groups": {"mine": ["deu", "swe"]}})
     for target, models in (("publish_mine", {"deu", "swe"}), ("publish_all", {"eng"}), ("published/eng.json", {"eng"})):
         jobs = fresh.would_run(targets=[target])
         assert {model for rule, model in jobs if rule == "publish"} == models
@@ -76,9 +76,9 @@ def test_a_batch_is_published(fresh, monkeypatch):
 
 
 def test_a_batch_that_is_called_like_a_rule_is_refused(fresh):
-    fresh.configure({"batches": {"mine": ["deu"], "publish_mine": ["eng"]}})
+    fresh.configure({"groups": {"mine": ["deu"], "publish_mine": ["eng"]}})
     done = fresh.snakemake("converted/eng", "--dry-run", check=False)
-    assert "batches.publish_mine: a rule has this name" in done.stdout + done.stderr
+    assert "groups.publish_mine: a rule has this name" in done.stdout + done.stderr
 
 
 def test_a_part_of_a_batch(fresh):
@@ -96,6 +96,7 @@ def test_a_part_of_a_batch(fresh):
         ("results/shards/eng-0123456789/manifest.json", ["error: results/shards/eng-0123456789: no model asks for"]),
         ("published/enf.json", ["no model 'enf'", "eng"]),
         ("eng", ["error: there is no target eng; did you mean converted/eng?"]),
+        ("convertd/eng", ["error: there is no target convertd/eng; did you mean converted/eng?"]),
         ("tier4", ["error: there is no target tier4; did you mean", "tier1"]),
         ("published/eng", ["error: there is no target published/eng; did you mean published/eng.json?"]),
         ("converted/a/b", ["error: there is no model 'a/b'"]),
@@ -111,13 +112,20 @@ def test_a_name_that_does_not_exist_is_one_clear_line(fresh, target, words):
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_bad_value_stops_before_anything_runs(fresh):
-    fresh.configure({"train": {"mask_rate_start": 1.5}, "corpus": {"builtin": "python-docs"}})
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"train": {"mask_rate_start": 1.5}}, "train.mask_rate_start = 1.5"),
+        ({"preset": "tiney"}, "preset = 'tiney' of model eng: there is no such file; did you mean tiny"),
+    ],
+)
+def test_a_bad_value_stops_before_anything_runs(fresh, values, words):
+    fresh.configure(values | {"corpus": {"builtin": "python-docs"}})
     done = fresh.snakemake("converted/eng", "--profile", ROOT / "profiles/local", check=False)
     assert done.returncode == 1
     first, _, error = done.stderr.splitlines()
     assert first.startswith("Using profile ") and not done.stdout
-    assert error.startswith("error: config/config.yaml: train.mask_rate_start = 1.5")
+    assert error.startswith(f"error: config/config.yaml: {words}")
     assert not (fresh.path / "results/corpus").exists()
 
 
@@ -130,7 +138,7 @@ def test_a_folder_without_a_configuration_is_one_line(fresh):
 
 
 def test_the_way_to_a_first_model(fresh, monkeypatch):
-    """The cluster guide's lines do what it says of them: downloads alone first, then all of the batch; and without a
+    """The cluster guide's lines do what it says of them: downloads alone first, then all of the group; and without a
     home that can be written, too.
     """
     fresh.configure({"corpus": {"revision": "0" * 40}})  # a commit needs no network
