@@ -120,8 +120,6 @@ train: {LABELS, lora_rank: 4} => train.lora_rank = 4, train.objective = 'labels'
 train: {LABELS, freeze: encoder} => train.freeze = 'encoder' of model eng: none without a model.source
 train: {objective: labels, sequence_lengths: [64, 128], phase_starts: [0, 0.5]} => one length with labels
 train: {objective: causal, typos: 0.1} => train.typos = 0.1, train.objective = 'causal': 0 unless
-labels: {code: hisco, symbol_separator: "."} => labels.code = 'hisco': null unless code is general
-labels: {code: general, symbol_separator: ";", separator: ";"} => labels.separator = ';': two different texts
 predict: {context: da, context_column: lang} => predict.context_column = 'lang', predict.context = 'da': one of the two
 predict: {inputs: {a/b: x.csv}} => 'a/b': names are letters and digits
 predict: {inputs: x.csv} => predict.inputs = 'x.csv': input should be a valid dictionary
