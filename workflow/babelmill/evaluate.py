@@ -59,8 +59,8 @@ from babelmill.evaluation.metrics import DOCUMENTS, Score, described, in_words, 
 from babelmill.evaluation.rows import Row
 from babelmill.evaluation.validation_text import ValidationText, of_documents
 from babelmill.labels.codes import listed
-from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
-from babelmill.labels.prediction import Predictor
+from babelmill.labels.evaluation import LabelledText, Report
+from babelmill.labels.prediction import Answers, Predictor, Wanted
 from babelmill.release.folder.loading import aligned, load, methods_of, tokenizer_of
 from babelmill.runtime import gpu_claims
 from babelmill.stages import EvaluateStage, ExportStage
@@ -215,21 +215,20 @@ def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
     text = LabelledText(dict(zip(settings.languages, corpora, strict=True)), settings.labels, about["codes"])
     methods = ["blocks", "linear"] if about["decoder_layers"] else ["linear"]
     exported = export_of(folder)
-    predicted: Predicted = {}
-    cut = 0
+    answers: dict[str, dict[str, Answers]] = {}
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
         progress = ScoringProgress(variant, len(text.languages) * len(methods), unit="texts")
         try:
             with contextlib.closing(progress.bar):
                 predictor = Predictor(folder, scoring_device(), named)
-                found = {method: predict(predictor, text, method, progress) for method in methods}
-            predicted[variant] = {method: each for method, (each, _) in found.items()}
-            cut = found[methods[0]][1]
+                answers[variant] = {
+                    method: predictor.predict(text.texts, Wanted(method=method), progress) for method in methods
+                }
         except UserError as error:
             raise UserError(f"{folder} ({variant}): {error}") from None
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}
-    return Report(text, about, training, names).of(predicted, exported.default_variant, methods[0], cut)
+    return Report(text, about, training, names, answers).of(methods[0])
 
 
 def run(job: Job[EvaluateStage]) -> None:

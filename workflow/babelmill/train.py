@@ -143,9 +143,8 @@ def make_labels_network(settings: TrainStage, data: LabelledData, source: Path |
     if processes.main and (cut := data.cut()):
         text = "%s cut at the end: text and context together are longer than train.sequence_lengths = %s"
         log.warning(text, plural(cut, "training text"), settings.train.sequence_lengths)
-    weights = data.class_weights()
     config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))
-    made = settings.train, settings.labels, data.codes, data.blocks, weights, processes
+    made = settings.train, settings.labels, data.codes, data.blocks, processes
     return LabelsNetwork(config, *made, heads=data.begun.heads)
 
 

@@ -163,10 +163,11 @@ train | - | - | {noise_schedule: cosine, unknown_context: 0.5}
 train | train | ADAPTERS | {lora_rank: 8, lora_alpha: 4}
 train | train | ON_ANOTHER | {freeze: encoder}
 train | train | LABELS | {unknown_context: 0.5, typos: 0.5}
-labels | shards | LABELS | {code: hisco, separator: ;, codes: codes.csv, on_error: skip}
-labels | shards | SPELT | {block_size: 6, symbol_separator: .}
+labels | shards | LABELS | {code: hisco, separator: ;, codes: codes.csv}
+labels | - | - | {code: hisco}
+labels | shards | SPELT | {block_size: 6}
+labels | - | LABELS | {block_size: 6, blocks_weight: 0.1}
 labels | train | SPELT | {blocks_weight: 0.1, decoder_layers: 1}
-labels | train | LABELS | {class_weights: balanced}
 export | export | - | {variants: [ema], default_variant: main, logits_alignment: mntp}
 evaluation | evaluate | - | {sequence_length: 64, documents: 9}
 evaluation | - | LABELS | {documents: 9}

@@ -127,14 +127,6 @@ def test_semicolons_and_other_encodings():
     assert [row["text"] for row in documents()] == ["fine", "“old”"]
 
 
-def test_plain_text_is_in_an_encoding_too():
-    asked = {"label_columns": [], "context_column": None, "encoding": "latin-1", "validation_share": 0}
-    Path("a.txt").write_bytes("Bäcker\nMüller\n".encode("latin-1"))
-    for document, texts in (("line", ["Bäcker", "Müller"]), ("file", ["Bäcker\nMüller\n"])):
-        build(files=["a.txt"], document=document, **asked)
-        assert pq.read_table("out/train.parquet")["text"].to_pylist() == texts
-
-
 def test_the_same_text_is_on_one_side_and_a_row_is_dropped_where_all_is_the_same():
     rows = [
         (f"trade {i}", language, code, "")

@@ -143,6 +143,12 @@ def scored(method: str, share: float, pairs: int) -> dict:
     return {method: {"pairs": score, "paradigms": score | {"groups": 2}}}
 
 
+def test_codes_may_hold_what_ends_a_cell_of_a_table():
+    labels = {"code": "classes", "codes": ["a|b"], "blocks": 1, "decoder_layers": 0}
+    text = said(card(labels=labels, evaluation=evaluation_of_labels(["a|b"], ["linear"])))
+    assert "| `a\\|b` | a&#124;b | 3 |" in text
+
+
 HOSTILE = (
     "mit |\n\n<script>alert(1)</script>\n---\n# More\n[x](https://evil.example) ![i](//evil.example/i.png) `*c*` www.evil.example"
     ' a@evil.example "\'""" <!-- $$x$$ \x1b[2J'
@@ -178,28 +184,17 @@ LABEL_FIGURES = {
     "exact": 0.5,
     "micro": MICRO,
     "macro": {"f1": 0.2},
-    "top_1": 0.5,
-    "top_3": 0.75,
-    "top_5": 1.0,
     "texts": 2,
 }
 
 
-def evaluation_of_labels(codes: list[str], methods: list[str], text: str, context: str = "", **changes) -> dict:
-    """The evaluation of a model of labels, with a text, its context and codes wherever data can stand.
+def evaluation_of_labels(codes: list[str], methods: list[str]) -> dict:
+    """The evaluation of a model of labels, with codes wherever data can stand.
 
     The first of the methods is the main one.
     """
     entries = [{"code": code, "name": code, "training": 3} for code in codes]
-    method = LABEL_FIGURES | {
-        "languages": {},
-        "calibration_error": 0.1,
-        "digits": [],
-        "threshold": None,
-        "mistakes": [{"true": entries[0], "predicted": None, "count": 1, "example": text}],
-    }
     score = {"value": 0.5, "standard_error": 0.1, "right": 1, "of": 2, "predicted": 2}
-    likeliest = [{"code": code, "chance": 0.5} for code in codes[:3]]
     return {
         "metrics": described(["exact", "f1"]),
         "variants": {"ema": {"exact": score, "f1": score}},
@@ -207,14 +202,13 @@ def evaluation_of_labels(codes: list[str], methods: list[str], text: str, contex
         "most_frequent": {"exact": score, "f1": score},
         "documents": {"scored": 2, "of": 2},
         "labels": {
-            "figures": {"ema": dict.fromkeys(methods, method | changes)},
+            "figures": {"ema": dict.fromkeys(methods, LABEL_FIGURES)},
             "method": methods[0],
             "baseline": LABEL_FIGURES,
             "unknown_codes": {"texts": 0, "codes": 0},
             "cut": 0,
             "most": 1,
             "codes": entries,
-            "example": {"text": text, "likeliest": likeliest} | ({"context": context} if context else {}),
         },
     }
 
@@ -233,7 +227,7 @@ def of_data(text: str) -> list[ModelCard]:
         "settings": {"model": {"source": text, "config": [text]}, "train": {"objective": "hybrid"}},
     }
     of_text = {"evaluation": EVALUATION, "tokenizer_source": text, "mask": text, "suites": suites(text)}
-    evaluation = evaluation_of_labels([text], ["linear"], text, text)
+    evaluation = evaluation_of_labels([text], ["linear"])
     labels = {"code": "classes", "codes": [text], "blocks": 1, "decoder_layers": 0}
     of_labels = {"evaluation": evaluation, "labels": labels, "settings": {"train": {"objective": "labels"}}}
     return [card(**known | of_text), card(**known | of_labels)]
@@ -315,31 +309,25 @@ def trained(objective: str, model_type: str | None = None, average_last: float =
     }
 
 
-def of_codes(code: str, codes: list[str], method: str, **changes) -> dict:
+def of_codes(code: str, codes: list[str], method: str) -> dict:
     """Facts of a model of labels with a code scheme, whose main method is the decoder (`blocks`) or the classifier."""
     decoder = method == "blocks"
     about = {"code": code, "codes": codes, "blocks": 3 if decoder else 1, "decoder_layers": int(decoder)}
     methods = ["blocks", "linear"] if decoder else ["linear"]
-    evaluation = evaluation_of_labels(codes, methods, "a baker", "en" if decoder else "", **changes)
+    evaluation = evaluation_of_labels(codes, methods)
     evaluation["labels"] |= {"most": about["blocks"], "cut": 2 * decoder}
     evaluation["labels"] |= {"unknown_codes": {"texts": 1, "codes": 2}} if decoder else {}
     settings = {"train": {"objective": "labels"}, "labels": {"code": code}}
     return {"evaluation": evaluation, "labels": about, "settings": settings, "corpora": {"eng": CORPUS}}
 
 
-HISCO = {
-    "languages": {"eng": LABEL_FIGURES, "deu": LABEL_FIGURES},
-    "digits": [0.9, 0.8],
-    "threshold": {"value": 0.42, "f1": 0.77},
-}
-
-
 SEVERAL = {"eng": corpus({"builtin": "python-docs", "budget": 5.43}, hub=HUB | {"license": "mit"}, licenses={})}
 SEVERAL |= {"zho": corpus(sources=[{}, {}])}
 FROM_OURS = {"name": "eng", "sha256": "a" * 64, "languages": ["eng"], "tokens": 7200, "words": 5000}
 OLD = {"license": "mit", "tags": ["babylm", "old"], "pipeline_tag": "feature-extraction"}
-OF_HISCO = of_codes("hisco", [f"{n:05}" for n in range(60)], "blocks", **HISCO)
-OF_HISCO["labels"] |= {"cleaning": {"normalization": "NFC"}, "names": {"00001": "baker"}}
+OF_HISCO = of_codes("hisco", [f"{n:05}" for n in range(60)], "blocks")
+OF_HISCO["evaluation"]["languages"]["deu"] = OF_HISCO["evaluation"]["languages"]["eng"]
+OF_HISCO["labels"] |= {"cleaning": {"normalization": "NFC"}, "names": {"00001": "baker"}, "contexts": True}
 # One card for each kind of model and of origin: the facts that are not those of `card()`.
 KINDS = {
     "hybrid": trained("hybrid")

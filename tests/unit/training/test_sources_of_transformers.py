@@ -265,7 +265,7 @@ def test_a_model_of_labels_takes_the_encoder_of_any_model(kind):
     vocabulary = Vocabulary(400, 1, 2, 3, 4, tuple(range(16)))
     codes, processes = Codes(["a", "b", "c"], "classes", 1), ALONE
     config = encoder_config(asked, base, vocabulary)
-    network = LabelsNetwork(config, asked.train, asked.labels, codes, 1, torch.ones(3), processes)
+    network = LabelsNetwork(config, asked.train, asked.labels, codes, 1, processes)
     before = {name: value.clone() for name, value in network.weights().items()}
     load_weights(base / "model.safetensors", network)
     kept = [name for name, value in network.weights().items() if torch.equal(value, before[name])]

@@ -527,20 +527,10 @@ class Labels(Section):
 
     code: Literal["classes", "general", "hisco", "occ1950"] = "classes"
     block_size: Annotated[Positive, Field(le=64), OnlyIf(code="general")] = 5
-    symbol_separator: Text | None = None
     separator: Text | None = None
     codes: LocalPath | None = None
-    on_error: Literal["stop", "skip"] = "stop"
     blocks_weight: Annotated[Share, OnlyIf(code=SPELT)] = 0.5
     decoder_layers: Annotated[Positive, Field(le=48), OnlyIf(code=SPELT)] = 3
-    class_weights: Literal["none", "balanced"] = "none"
-
-    def rules(self) -> dict[str, Any]:
-        symbols = self.symbol_separator
-        return {
-            "symbol_separator code: null unless code is general": not symbols or self.code == "general",
-            "symbol_separator separator: two different texts": not symbols or symbols != self.separator,
-        }
 
 
 class Export(Section):
@@ -597,7 +587,7 @@ class Predict(Section):
     ] = {}
     top: Annotated[Positive, Field(le=1000)] = 5
     method: Literal["blocks", "linear"] = "blocks"
-    threshold: Share | None = None
+    threshold: Annotated[Share, OnlyIf(method="linear")] = 0.5
     review: Positive = 100
     text_column: str | None = None
     context_column: str | None = None
@@ -607,7 +597,10 @@ class Predict(Section):
     quoting: Quoting = "format"
 
     def rules(self) -> dict[str, Any]:
-        return {"context_column context: one of the two": None in (self.context_column, self.context)}
+        return {
+            "threshold method: linear, which alone has a threshold": self.method == "linear" or self.threshold == 0.5,
+            "context_column context: one of the two": None in (self.context_column, self.context),
+        }
 
 
 class Publish(Section):

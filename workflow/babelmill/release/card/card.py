@@ -369,9 +369,7 @@ def scored_text(evaluation: dict[str, Any]) -> str:
     """
     scored, all_of = evaluation["documents"]["scored"], evaluation["documents"]["of"]
     text = f"all {all_of:,} validation documents"
-    if "with_code" in evaluation["documents"]:
-        text = f"all {scored:,} validation texts with a code"
-    elif scored != all_of:
+    if scored != all_of:
         text = f"a sample of {scored:,} of the {all_of:,} validation documents"
     with_prompt = evaluation["documents"].get("with_prompt", 0)
     if with_prompt == scored:
