@@ -168,8 +168,7 @@ train | train | HYBRID | {hybrid_ratio: 1/4}
 train | - | CAUSAL | {hybrid_ratio: 1/4, mask_rate_start: 0.5, mask_random: 0.2}
 train | - | MASKED | {token_weighted: true}
 train | - | DIFFUSION | {mask_rate_end: 0.5}
-train | train | DIFFUSION | {noise: cosine}
-train | - | - | {noise: cosine, unknown_context: 0.5}
+train | - | - | {unknown_context: 0.5}
 train | train | ADAPTERS | {lora_rank: 8, lora_alpha: 4}
 train | - | ADAPTERS | {lora_alpha: 8}
 train | train | ON_ANOTHER | {freeze: encoder}
@@ -223,8 +222,8 @@ tuning | tune | - | {schedule: linear, floor: 0.5, clip_norm: 9, shuffle: state,
 tuning | tune | - | {patience: 3, threshold: 0.5, test_batch: 9, words_cut: left_out, plain_text: false}
 tuning | - | - | {seeds: [7]}
 tuning | tune | TASK_ALONE | {seeds: [7]}
-run | - | - | {checkpoint_every: 9, checkpoint_minutes: 0.5, keep: 9, log_every: 9, validate_every: 9}
-run | - | - | {validation_tokens: 9, validation_documents: 9, snapshots: [1, 2], micro_batch_tokens: 4096}
+run | - | - | {checkpoint_every: 9, checkpoint_minutes: 0.5, log_every: 9, validate_every: 9}
+run | - | - | {validation_tokens: 9, snapshots: [1, 2], micro_batch_tokens: 4096}
 run | - | - | {compile: never, checkpoints: 'file:///kept', tracking: wandb}
 resources | - | - | {gpus: 9}
 """
@@ -437,7 +436,7 @@ def test_settings_files_are_written_where_they_differ(folder):
     for path in written.values():
         os.utime(path, (1, 1))
     written["train"].write_text("")  # as a crash may leave it
-    Graph(configuration(TEXT, {"run": {"keep": 9}, "card": {"license": "mit"}})).write_settings("eng")
+    Graph(configuration(TEXT, {"run": {"log_every": 9}, "card": {"license": "mit"}})).write_settings("eng")
     again = {path for path in Path("results/settings").glob("*/*.json") if path.stat().st_mtime != 1}
     assert again == {written[stage] for stage in ("train", "convert", "run")}
     assert TrainStage.read(written["train"]).languages == ["eng"]

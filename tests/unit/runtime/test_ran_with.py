@@ -59,13 +59,5 @@ def test_the_commit_is_that_of_the_checkout(checkout):
     assert named(checkout) == f"babelmill {__version__} at {commit}, edited"
 
 
-def test_a_package_that_is_no_checkout_has_no_commit(checkout, tmp_path):
-    """Though it may stand in the checkout of another project."""
-    shutil.copytree(checkout / "workflow", tmp_path / "site-packages/workflow")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "commit", "-qm", "another project", "--allow-empty")
-    assert named(tmp_path / "site-packages") == f"babelmill {__version__}"
-
-
 def test_the_processors_have_a_name():
     assert re.fullmatch(r"\d+ x \S.*|\S.*, \d+ threads?", processors())
