@@ -291,11 +291,6 @@ def test_where_it_cannot_begin_a_line_says_why(mirror):
     assert "W&B: turned off for the rest of this run: [Errno 2] No such file" in mirror()[0]
 
 
-def test_it_is_no_warning_that_the_user_is_offline(mirror):
-    assert mirror(WANDB_MODE="offline")[0] == ""
-    assert len(list(mirror.folder.glob("wandb/offline-run-*/*.wandb"))) == 1
-
-
 @pytest.mark.slow
 def test_a_run_whose_server_is_silent_ends_in_time(mirror, silent_server):
     """Its process, too, which would wait for W&B's own."""

@@ -31,8 +31,3 @@ def test_safetensors_and_our_reader_agree(tmp_path, vocab_size, dtype):
         assert file.metadata() == shard.metadata == {"tokenizer_sha256": "ab" * 32, "vocab_size": str(vocab_size)}
     assert shard.vocab_size == vocab_size
     assert isinstance(shard.tokens, np.memmap)
-
-
-def test_no_documents(tmp_path):
-    shard = ShardFile.open(write(tmp_path / "x", documents=[]))
-    assert shard.tokens.size == 0 and shard.offsets.tolist() == [0]

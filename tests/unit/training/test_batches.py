@@ -136,18 +136,3 @@ def test_large_vocabularies_are_32_bit(tmp_path):
     tokens = training_data.TokenStream([shard], big, 0, torch.device("cpu"), objective_of(section("train")))
     batch = tokens.micro_batch(causal([Packed(shard.offsets)], 8), 8, WEIGHTS)
     assert batch.targets.tolist() == [70_000, 99_999, 2]
-
-
-@pytest.mark.parametrize("length", [5, 16, 64])
-@pytest.mark.parametrize("kind", [0, 1])
-def test_targets_are_counted_from_where_documents_and_responses_start(shards, kind, length):
-    """Whichever rows are asked for: the same as by looking at every token."""
-    shard, layout = shards[kind], layouts_of(shards)[kind]
-    rows = np.random.default_rng(1).permutation(layout.rows(length))[: -(-layout.rows(length) * 3 // 4)]
-    learnt, tokens = (np.zeros((layout.rows(length), length), np.int64) for _ in range(2))
-    learnt.reshape(-1)[: len(shard.tokens)] = in_responses(shard)
-    tokens.reshape(-1)[: len(shard.tokens)] = shard.tokens
-    hideable, every = layout.targets(rows, length)
-    assert every.tolist() == learnt.sum(1)[rows].tolist()
-    assert hideable.tolist() == (learnt & (tokens != VOCABULARY.eos)).sum(1)[rows].tolist()
-    assert kind or (every == 0).any(), "a row without any target"

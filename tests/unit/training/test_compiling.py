@@ -13,15 +13,14 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._inductor import config as inductor
 
 from babelmill.core.files import UserError
-from babelmill.runtime.processes import Processes
 from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.kernels import compilation, dropout
-from babelmill.training.kernels.compilation import Graphs, graphs_of
+from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import every_row
 from babelmill.training.plan.rows import Packed
 from babelmill.training.trainer import Trainer
-from helpers.training.tiny_trainer import ALONE, make_trainer
+from helpers.training.tiny_trainer import make_trainer
 from helpers.training.training_data import VOCABULARY, documents, section, write_documents
 
 pytestmark = pytest.mark.slow
@@ -114,16 +113,6 @@ def test_where_a_compilation_fails(make, caplog, in_backward):
     assert trainer.validation.measure()["loss"] == pytest.approx(plain.validation.measure()["loss"], rel=1e-6)
     with pytest.raises(UserError, match=r"^run.compile = always: .*OSError: no space left for kernels$"):
         make(graphs=Graphs(refuse)).run_step(LONG)
-
-
-def test_what_is_compiled(monkeypatch, tmp_path):
-    prepared = []
-    monkeypatch.setattr(compilation, "prepare", lambda *given: prepared.append(given))
-    assert graphs_of(section("run"), ALONE, True, 1, None) is None, "nothing is compiled on a CPU"
-    one_of_four = Processes(rank=0, size=1, local_size=4, device=ALONE.device)  # four on this machine share its threads
-    assert graphs_of(section("run", compile="always"), one_of_four, True, 8, tmp_path) and prepared == [(2, tmp_path)]
-    with pytest.raises(UserError, match=r"^run.compile = always: transformers models and label models are not"):
-        graphs_of(section("run", compile="always"), ALONE, False, 1, None)
 
 
 SIGNALLED = """

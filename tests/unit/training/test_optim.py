@@ -66,24 +66,6 @@ def test_lamb_leaves_a_weight_of_norm_zero_to_adam():
     torch.testing.assert_close(other.data, torch.full((2000,), 2.97))
 
 
-def test_adamw_is_pytorchs():
-    ours, theirs = Small(), Small()
-    optimizer = make_optimizer(
-        dict(ours.named_parameters()), training_data.section("train", optimizer="adamw", learning_rate=0.1)
-    )
-    groups = parameter_groups(theirs.named_parameters(), 0.1)
-    reference = torch.optim.AdamW(groups, 0.1, (0.9, 0.98), 1e-8, foreach=False)
-    for scale in (1.0, 2.0, 0.5):
-        for model in (ours, theirs):
-            model.gradients(scale)
-        optimizer.update(0.03 * scale, ONE)
-        for group in reference.param_groups:
-            group["lr"] = 0.03 * scale
-        reference.step()
-    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(a, b)
-
-
 class Layers(nn.Module):
     """Matrices of layers of three shapes, two of one shape, and what is no matrix of a layer."""
 
@@ -167,23 +149,6 @@ def test_a_step_that_is_not_finite_leaves_the_weights(name):
     model.gradients()
     optimizer.update(0.01, ONE)
     assert not torch.equal(model.linear.weight, before["linear.weight"])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_optimizer_goes_on_from_its_state(name):
-    train = training_data.section("train", optimizer=name)
-    model = Small()
-    optimizer = make_optimizer(dict(model.named_parameters()), train, matrices={"linear.weight"})
-    model.gradients()
-    optimizer.update(0.01, ONE)
-    other = copy.deepcopy(model)
-    resumed = make_optimizer(dict(other.named_parameters()), train, matrices={"linear.weight"})
-    resumed.restore(optimizer.tensors() | {"model.embedding.weight": ONE})
-    for instance, part in ((model, optimizer), (other, resumed)):
-        instance.gradients(2.0)
-        part.update(0.02, ONE)
-    for a, b in zip(model.parameters(), other.parameters(), strict=True):
-        assert torch.equal(a, b)
 
 
 def test_clipping():

@@ -9,7 +9,7 @@ import torch
 from babelmill.training import cuda_graphs
 from babelmill.training.kernels import dropout
 from helpers.training.tape import Tape
-from helpers.training.tiny_trainer import shrink_device, trainer_maker
+from helpers.training.tiny_trainer import trainer_maker
 
 pytestmark = pytest.mark.slow
 
@@ -92,14 +92,6 @@ def test_recordings_are_forgotten_when_memory_runs_out(make, monkeypatch, caplog
     (message,) = caplog.messages
     assert message == f"memory ran out: forward passes of 32 tokens from now on: {FULL}" and other._recorder._recorded
     torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
-
-
-def test_without_a_recording_passes_are_halved_when_memory_runs_out(make, monkeypatch, caplog):
-    """Smaller ones are recorded."""
-    shrink_device(monkeypatch)
-    trainer = recorded(make(micro_batch_tokens=320))
-    train(trainer)
-    assert len(caplog.records) == 2 and trainer.micro_batch_tokens == 80 and trainer._recorder._recorded
 
 
 def test_shapes_that_have_not_occurred_for_long_are_forgotten(make, monkeypatch):

@@ -169,11 +169,6 @@ HEAD = "cls.predictions.transform.dense.weight"
     [
         (lambda: change_weights(lambda w: w.pop(HEAD)), {}, ["1 weights of BertForMaskedLM", HEAD, "another task"]),
         (
-            lambda: change_weights(lambda w: w.update(more=torch.ones(1))),
-            {},
-            ["more is not a weight of BertForMaskedLM"],
-        ),
-        (
             lambda: change_weights(lambda w: w.update({HEAD: torch.ones(16, 8)})),
             {},
             [f"{HEAD} is [16, 8], its config.json says [16, 16]"],
@@ -189,8 +184,6 @@ HEAD = "cls.predictions.transform.dense.weight"
             {"model": {"architecture": "gpt_bert"}},
             ["is a bert model", "set model.architecture: transformers"],
         ),
-        (lambda: change_config(vocab_size=100), {}, ["is [134, 16], its config.json says [100, 16]"]),
-        (lambda: None, {"model": {"hidden_size": 24}}, ["model.hidden_size = 24", "has 16"]),
     ],
 )
 def test_a_model_that_is_not_whole_is_one_line(change, more, words):
@@ -203,21 +196,16 @@ def test_a_model_that_is_not_whole_is_one_line(change, more, words):
 
 
 def test_the_shape_beside_a_source_has_our_names_whatever_its_class_calls_it():
-    """GPT-2 has n_embd, n_layer, n_head and n_positions. Fetching it and training look."""
+    """GPT-2 has n_embd, n_layer, n_head and n_positions."""
     publish("gpt2", Path("theirs"))
     right = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64}
     base = fetch("gpt2", model=right)
-    asked = settings("gpt2", model=right)
-    assert config_to_train(asked, base, VOCABULARY).n_embd == 16
+    assert config_to_train(settings("gpt2", model=right), base, VOCABULARY).n_embd == 16
+    os.rename("base", "before")
     for key, value, has in (("num_hidden_layers", 3, "has 2"), ("layer_norm_eps", 1e-6, "has no such key")):
         line = rf"model\.{key} = {value}: .*theirs {has}"
-        os.rename("base", f"before {key}")
         with pytest.raises(UserError, match=line):
             fetch("gpt2", model=right | {key: value})
-        os.rename(f"before {key}", "base")
-        with pytest.raises(UserError, match=line):
-            wrong = asked.model_copy(update={"shape": right | {key: value}})
-            config_to_train(wrong, base, VOCABULARY)
 
 
 @pytest.mark.parametrize(

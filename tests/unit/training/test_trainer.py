@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
 from babelmill.train import announce
-from babelmill.training.optimization import gradients
 from babelmill.training.optimization.gradients import Sharding
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker
@@ -135,24 +134,6 @@ def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, c
     wanted = other.run_step(STEP)
     assert (trainer._gradients.flat - other._gradients.flat).norm() / other._gradients.flat.norm() < 1e-6
     torch.testing.assert_close(outcome.sums, wanted.sums)
-
-
-def test_backward_passes_add_the_gradients_that_there_are(make):
-    """Half of the parameters have none; and a pass that fails adds nothing."""
-    model = make().model
-    flat, found = gradients.FlatGradients(model, ALONE), list(model.parameters())
-
-    def loss(parameters) -> torch.Tensor:
-        return sum(i * parameter.sum() for i, parameter in enumerate(parameters, 1))
-
-    flat.zero()
-    for _ in range(2):
-        flat.backward(loss(found[::2]))
-    with pytest.raises(RuntimeError, match="scalar outputs"):
-        flat.backward(found[0] * 1)
-    for i, parameter in enumerate(found):
-        assert parameter.grad.eq(0 if i % 2 else i + 2).all()
-        assert parameter.grad.untyped_storage().data_ptr() == flat.flat.untyped_storage().data_ptr()
 
 
 def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):

@@ -18,13 +18,11 @@ from babelmill.release.folder.loading import runs_code
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.networks.source_weights import load_weights
 from babelmill.training.networks.transformers_models import (
     blocks_of,
     known_keys,
     planned,
     read_config,
-    without_values,
 )
 from helpers.environments import TRANSFORMERS_4, installed
 from helpers.models.transformers_models import (
@@ -98,26 +96,6 @@ def test_activation_checkpointing_and_bf16(kind, tmp_path):
         found.append(torch.cat([parameter.grad.flatten() for parameter in made.trained().values()]))
     assert torch.equal(found[0], found[1])
     assert 0 < (found[2] - found[0]).norm() < 0.1 * found[0].norm()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_that_are_read_are_not_drawn_before(kind, tmp_path):
-    """Constants that no file holds have their values, and so the loss is the same."""
-    drawn, batch = network(kind), batch_of(kind, tmp_path)[2]
-    write_tensors(tmp_path / "model.safetensors", drawn.weights(), {"format": "pt"})
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    with without_values():
-        on_meta = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**drawn.config["config"]))
-    assert all(p.is_meta for p in on_meta.parameters()) and not any(b.is_meta for b in on_meta.buffers())
-    assert torch.equal(torch.get_rng_state(), before)
-    read = network(kind, loaded=True)
-    load_weights(tmp_path / "model.safetensors", read)
-    losses = []
-    for made in (drawn, read):
-        made.model.eval()
-        losses.append(made.forward(batch, 2)[0])
-    assert torch.equal(*losses)
 
 
 @pytest.mark.parametrize("kind", KINDS)
