@@ -105,27 +105,6 @@ def test_variables_that_another_launcher_left_are_not_used(data):
     assert data.weights() == data.weights("calm") and "step 4/4" in data.log.read_text()
 
 
-@pytest.mark.nightly  # Inductor compiles C++ for a minute and a half
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_kernels_are_compiled_ends_in_75(data, tmp_path, number):
-    """Sent to the whole process group, with Inductor's own processes at work."""
-    data.run_settings(compile="always")
-    cache = data.folder / "results/compiled"
-    environment = {name: value for name, value in os.environ.items() if "INDUCTOR" not in name}
-    command = [sys.executable, "-m", *data.command(), "--threads", "2"]
-    process = subprocess.Popen(
-        command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=data.folder
-    )
-    while not any(cache.rglob("*.cpp")):
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
-    os.killpg(process.pid, number)
-    output = process.communicate(timeout=400)[1]
-    assert process.returncode == 75, output
-    assert f"received {number.name}" in output and "Traceback" not in output
-    assert "kernels for" not in output and "without compiled kernels" not in output
-
-
 def kill_at_random_moments(data: Data, seed: int, kills: int) -> None:
     """With kill -9, while it starts, trains or saves; then let it end."""
     choose = random.Random(seed)

@@ -35,7 +35,7 @@ from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.cost import precision_of
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, in_words
-from babelmill.runtime.run_folder import SPLITS, RunFolder, attempts_of, energy_kwh, identity, modules_of
+from babelmill.runtime.run_folder import SPLITS, RunFolder, energy_kwh, identity, modules_of
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.runtime.watching import device_name
 from babelmill.stages import CHECKPOINTS, RunSettings, TrainStage, run_settings_of
@@ -242,7 +242,6 @@ def write_results(out: Path, trainer: Trainer, ids: dict[str, Any], folder: RunF
             "epochs": plan.epochs(plan.steps),
             "parameters": trainer.network.parameters,
             "precision": settings.train.precision,
-            "ran_with": attempts_of(folder.path).get("ran_with", []),
             **about,
         }
         if len(settings.languages) > 1:

@@ -12,7 +12,6 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor import config as inductor
 
-from babelmill.core.files import UserError
 from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.kernels import compilation, dropout
 from babelmill.training.kernels.compilation import Graphs
@@ -95,7 +94,7 @@ def test_a_norbert4_computes_the_same_in_graphs(make):
 
 @pytest.mark.parametrize("in_backward", [False, True])
 def test_where_a_compilation_fails(make, caplog, in_backward):
-    """The run goes on without graphs, with the same numbers, and says why; or it ends, where they were required."""
+    """The run goes on without graphs, with the same numbers, and says why."""
     seen = []
 
     def refuse(*_):
@@ -106,13 +105,11 @@ def test_where_a_compilation_fails(make, caplog, in_backward):
         return aot_autograd(fw_compiler=lambda graph, _: graph, bw_compiler=refuse)(graph, inputs)
 
     backend = broken if in_backward else refuse
-    trainer, plain = make(graphs=Graphs(backend, required=False)), make()
+    trainer, plain = make(graphs=Graphs(backend)), make()
     assert close(gradient(trainer, LONG), gradient(plain, LONG)) and bool(seen) == in_backward
     (message,) = (r.message for r in caplog.records if r.name == compilation.__name__)
     assert message.startswith("training without compiled kernels, which is slower: ") and "no space left for" in message
     assert trainer.validation.measure()["loss"] == pytest.approx(plain.validation.measure()["loss"], rel=1e-6)
-    with pytest.raises(UserError, match=r"^run.compile = always: .*OSError: no space left for kernels$"):
-        make(graphs=Graphs(refuse)).run_step(LONG)
 
 
 SIGNALLED = """

@@ -523,7 +523,7 @@ class Run(Section):
     validation_tokens: Positive | Literal["auto"] = "auto"
     snapshots: Snapshots = []
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] = 16_384
-    compile: Literal["auto", "always", "never"] = "auto"
+    compile: Literal["auto", "never"] = "auto"
     checkpoints: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]
 

@@ -60,15 +60,10 @@ def precision_of(asked: str, bf16_is_fast: bool) -> str:
 
 def fast_in_bf16() -> bool:
     """Return whether this machine's processor is known to compute bf16 faster than fp32."""
-    return not FAST_BF16.isdisjoint(of_cpu("flags").split())
-
-
-def of_cpu(key: str) -> str:
-    """Return what Linux says of this machine's processor: its `model name`, or `flags` (on x86); "" if not known."""
     with contextlib.suppress(OSError):
         lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
-    return ""
+        return any(line.startswith("flags") and not FAST_BF16.isdisjoint(line.split()) for line in lines)
+    return False
 
 
 def has_gpu() -> bool:

@@ -47,11 +47,11 @@ import torch
 from babelmill.config import schema
 from babelmill.core import escape, manifest, modules
 from babelmill.core.files import UserError, atomic_write, read_json, write_json, writing
-from babelmill.runtime import checkout, slurm
+from babelmill.runtime import slurm
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.copies import Copies
 from babelmill.runtime.run_lock import locked
-from babelmill.runtime.watching import mirror, processors
+from babelmill.runtime.watching import mirror
 
 log = logging.getLogger(__name__)
 
@@ -165,8 +165,7 @@ def begin_attempt(path: Path, attempt: int, done: int, about: dict[str, Any]) ->
     """Record in the run's folder that an attempt begins; `babelmill status` and `plan` read this record.
 
     One retry without progress is allowed, since it may have more memory or another machine. A job that SLURM put back
-    into its queue is still the same attempt. The record has the processors and the code of all attempts, and the
-    modules with which the run began.
+    into its queue is still the same attempt. The record has the modules with which the run began.
 
     Args:
         path: the run's folder.
@@ -186,13 +185,10 @@ def begin_attempt(path: Path, attempt: int, done: int, about: dict[str, Any]) ->
             f"training failed in two attempts without progress after step {done}, so it is not tried again;"
             " fix the cause and run the workflow again"
         )
-    began_with, before = modules.loaded(), []
-    if done:  # a checkpoint that was fetched may have no record of its attempts
-        began_with, before = last.get("modules", {}), last.get("ran_with", [])
-    this = {"processors": processors(), "code": checkout.code()}
+    # A checkpoint that was fetched may have no record of its attempts.
+    began_with = last.get("modules", {}) if done else modules.loaded()
     note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless, "host": platform.node()}
-    ran_with = [each for each in before if each != this] + [this]
-    write_json(path / "attempt.json", note | about | {"ran_with": ran_with, "modules": began_with})
+    write_json(path / "attempt.json", note | about | {"modules": began_with})
 
 
 def attempts_of(path: Path) -> dict[str, Any]:

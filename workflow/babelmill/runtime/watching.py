@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import os
-import platform
 import shutil
 import signal
 import sys
@@ -23,8 +22,7 @@ import psutil
 import torch
 
 from babelmill.config.layers import flatten
-from babelmill.core.words import first_line, plural
-from babelmill.runtime.cost import of_cpu
+from babelmill.core.words import first_line
 from babelmill.runtime.slurm import signals
 
 log = logging.getLogger(__name__)
@@ -38,15 +36,6 @@ FIXED |= {"WANDB_RESUME": "allow", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off
 def device_name(device: torch.device) -> str:
     """Return the name of a GPU's model, or "cpu"."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def processors() -> str:
-    """Return what trains: `4 x NVIDIA A100-SXM4-80GB`, or `AMD EPYC 7763, 8 threads`."""
-    count = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-    if torch.cuda.is_available():
-        return f"{count} x {torch.cuda.get_device_name()}"
-    name = of_cpu("model name") or platform.processor() or platform.machine()
-    return f"{name}, {plural(count * torch.get_num_threads(), 'thread')}"
 
 
 def peak_memory(device: torch.device) -> float:

@@ -9,7 +9,6 @@ hosts ask each other by gloo beside NCCL: not run on a GPU yet.)
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from babelmill.config import schema
 from babelmill.config.snapshots import name_of
 from babelmill.core.bars import Bar
+from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.runtime.cost import peak_of
 from babelmill.runtime.run_folder import Done, RunFolder
@@ -94,7 +94,6 @@ class Loop:
         self._bar = Bar(plan.tokens_until(self._steps), plan.tokens_until(done.steps), at_once=True)
         self._gpus = GpuFigures(trainer.device)
         self._window = Window.empty(plan.groups) if state is None else Window.restored(state)
-        self._norms: deque[float] = deque(maxlen=5)
         self._unread: list[Outcome] = []
         self._leaving = self._saving = False
         self._saved = self._began = time.monotonic()  # the last checkpoint, and the first unread step
@@ -167,7 +166,6 @@ class Loop:
         else:
             self._not_finite(step, sums, norm)
             window.skipped += 1
-        self._norms.append(norm)
         positions = len(step.rows) * step.length
         window.tokens += positions
         window.flops += trainer.network.flops(step.length, positions, int(step.rows.targets.sum()))
@@ -219,14 +217,12 @@ class Loop:
 
     def _not_finite(self, step: Step, sums: np.ndarray, norm: float) -> None:
         """Report a step whose loss or gradient is not finite. The optimizer has already skipped it."""
-        names = self._trainer.settings.languages
-        rows = ", ".join(f"{names[i]} {row}" for i, row in zip(step.rows.language[:8], step.rows.row[:8], strict=True))
+        names = [self._trainer.settings.languages[i] for i in step.rows.language]
+        rows = map("{} {}".format, names, step.rows.row)
         report = (
-            f"step {step.step + 1}: loss or gradient is not finite: gradient norm {norm}, the norms before"
-            f" {', '.join(f'{norm:.3g}' for norm in self._norms) or 'unknown'}; sums of cross-entropy"
+            f"step {step.step + 1}: loss or gradient is not finite: gradient norm {norm}; sums of cross-entropy"
             f" {', '.join(f'{value:.6g}' for value in sums[:, 0])}; learning rate {step.learning_rate:.3g};"
-            f" {len(step.rows)} rows of {step.length} tokens from row {step.rows.number[0]} of the run: {rows}"
-            f"{', ...' if len(step.rows) > 8 else ''}"
+            f" {len(step.rows)} rows of {step.length} tokens from row {step.rows.number[0]} of the run: {some(rows, 8)}"
         )
         if self._trainer.train.non_finite == "stop":
             raise UserError(f"{report}; lower train.learning_rate, or set train.non_finite: skip to skip such steps")
