@@ -333,11 +333,11 @@ def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):
 
 
 def test_a_full_disk_keeps_the_checkpoint_before(data, finished):
-    """The folder of checkpoints is a small disk of its own, in a mount namespace that ends with the command."""
+    """The folder of checkpoints is a disk with room for two, in a mount namespace that ends with the command."""
     data.run_settings(checkpoint_every=5, validate_every=20)
     disk = data.checkpoints
     disk.mkdir()
-    inside = 'mount -t tmpfs -o size=1m tmpfs "$0" && { "$@"; code=$?; cp -r "$0" "$0.kept"; exit $code; }'
+    inside = 'mount -t tmpfs -o size=400k tmpfs "$0" && { "$@"; code=$?; cp -r "$0" "$0.kept"; exit $code; }'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, disk]
     done = subprocess.run(
         [*command, sys.executable, "-m", *data.command()], capture_output=True, text=True, cwd=data.folder
