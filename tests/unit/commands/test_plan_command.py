@@ -198,19 +198,6 @@ def test_what_cannot_work_or_will_be_missing_is_said(workspace):
 OLD, NEW = "fma sse4_2 avx avx2", "fma avx avx2 avx512f avx512dq avx512bw avx512vl"
 
 
-@pytest.mark.parametrize(("flags", "slow"), [(OLD, True), (NEW, False)], ids=["AVX2", "AVX-512"])
-def test_bf16_takes_ten_times_as_long_on_a_processor_without_it(fresh, monkeypatch, capsys, flags, slow):
-    monkeypatch.setattr(cost, "CPU_INFO", fresh.path / "cpuinfo")
-    cost.CPU_INFO.write_text(f"flags : {flags}\n")
-    monkeypatch.chdir(fresh.path)
-    hours = []
-    for precision in ("bf16", "fp32", "auto"):
-        fresh.configure({"train": {"precision": precision}})
-        assert cli.main(["plan", "eng", "--gpus", "0", "--tsv"]) == 0
-        hours.append(float(next(csv.DictReader(io.StringIO(capsys.readouterr().out), delimiter="\t"))["hours"]))
-    assert hours[0] / hours[1] == pytest.approx(10 if slow else 1) and hours[2] == pytest.approx(hours[1])
-
-
 @pytest.mark.parametrize(
     ("flags", "gpus", "same"), [(NEW, "0", "fp32"), (f"{NEW} avx512_bf16", "0", "bf16"), (OLD, "1", "bf16")]
 )

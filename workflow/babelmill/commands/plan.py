@@ -40,7 +40,7 @@ from babelmill.core.local_sources import files_of
 from babelmill.core.words import aligned, plural, said_once, short, tenths
 from babelmill.graph import Graph
 from babelmill.release.elsewhere import llada
-from babelmill.runtime.cost import fast_in_bf16, flops, has_gpu, peak_of, precision_of, slowdown
+from babelmill.runtime.cost import fast_in_bf16, flops, has_gpu, peak_of, precision_of
 from babelmill.stages import TrainStage
 from babelmill.training.plan import schedule
 from babelmill.training.plan.objectives import objective_of
@@ -243,7 +243,7 @@ def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> tup
         return statistics.median(rates), max(memory, default=None), True
     if on_gpus:  # narrow models are bound by memory, not by arithmetic
         return 0.3 if size.hidden_size >= 768 else 0.15 if size.hidden_size >= 384 else 0.03, None, False
-    return CORE * len(os.sched_getaffinity(0)) / slowdown(train.precision), None, False
+    return CORE * len(os.sched_getaffinity(0)), None, False
 
 
 def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) -> float:

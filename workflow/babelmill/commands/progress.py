@@ -122,7 +122,6 @@ def add_training(status: Status, training: Result) -> None:
         status.state = "running"
         status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
         if trained:
-            status.note = validating(run)
             status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
 
 
@@ -133,15 +132,6 @@ def under_way(result: Result) -> str:
         add_training(status, result)
     step = "" if status.steps is None else f", step {status.step:,} of {status.steps:,}"
     return f"runs now{step}" if status.state == "running" else ""
-
-
-def validating(folder: Path) -> str:
-    """Return how far the validation of a run is: "validating, 45 %"; "" if there is none."""
-    try:
-        found = json.loads((folder / "validating.json").read_text())
-        return f"validating, {100 * found['share']:.0f} %"
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
 
 
 def status_of_jobs(model: str, results: list[Result], missing: list[Result]) -> Status:

@@ -460,7 +460,6 @@ class Train(Section):
     mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf(objective=MASKING, otherwise=1.0)]
     mask_random: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
     mask_keep: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
-    noise_schedule: Annotated[Literal["uniform", "cosine"], OnlyIf(objective="diffusion")] = "uniform"
     optimizer: Literal["lamb", "adamw", "muon"]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share
@@ -616,13 +615,12 @@ class Run(Section):
 
     checkpoint_every: Positive | None
     checkpoint_minutes: Annotated[Number, Field(gt=0)]
-    keep: Positive
     log_every: Positive
     validate_every: NonNegative
     validation_tokens: Positive | Literal["auto"] = "auto"
     snapshots: Snapshots = []
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] = 16_384
-    compile: Literal["auto", "always", "never"] = "auto"
+    compile: Literal["auto", "never"] = "auto"
     checkpoint_mirror: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]
 
