@@ -3,9 +3,7 @@
 import contextlib
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -175,38 +173,3 @@ def test_a_store_of_checkpoints_is_named_where_this_folder_knows_less(workspace)
     values = {"train": SMALL["train"] | {"max_steps": 9}, "run": SMALL["run"] | {"checkpoints": "s3://bucket/mine"}}
     workspace.configure(SMALL | values)
     assert "s3://bucket/mine may have a later checkpoint" in status(workspace, "eng")[0]["eng"]
-
-
-def test_the_view_is_renewed_until_ctrl_c(workspace):
-    """It sees an edit of the configuration, says what is wrong with it, and gives the terminal back."""
-    control, terminal = pty.openpty()
-    workspace.configure(SMALL | {"models": {"eng": {"tokenizer": {"vocab_size": 300}}}})
-    words = ("-m", "babelmill", "status", "--watch", "1")
-    process = Program(*words, cwd=workspace.path, outputs=[terminal, terminal], session=True)
-    os.close(terminal)
-    try:
-        read_until(control, "waiting")
-        workspace.configure(SMALL | {"tokeniser": {}})
-        read_until(control, "unknown key tokeniser")
-        workspace.configure(SMALL)
-        read_until(control, "2 converted")
-        os.killpg(process.pid, signal.SIGINT)
-        read_until(control, "\x1b[?1049l")  # the terminal's first screen
-        assert process.wait() == 0
-    finally:
-        os.close(control)
-
-
-def read_until(control: int, words: str) -> None:
-    """Read what a terminal shows, up to some words."""
-    shown, end = "", time.monotonic() + 60
-    while words not in shown:
-        assert time.monotonic() < end, shown
-        if select.select([control], [], [], 0.5)[0]:
-            shown += os.read(control, 65536).decode()
-
-
-def test_seconds_and_a_file_instead_of_a_terminal(workspace):
-    assert "2 converted" in workspace.babelmill("status", "--watch", "60")
-    refused = workspace.python("-m", "babelmill", "status", "--watch", "0")
-    assert refused.returncode == 1 and "--watch 0: give 1 to 3600 seconds" in refused.stderr
