@@ -45,10 +45,11 @@ def table(path: Path, count: int, different: int = 10**9, seed: int = 1) -> list
     return rows
 
 
-def command(model: Path, source: Path, out: Path, *more: object) -> list[str]:
+def command(model: Path, source: Path, out: Path, *more: str) -> list[str]:
     """`babelmill predict`."""
-    columns = ["--text", "occ1", "--context", "lang", "--threads", "1"]
-    return ["babelmill", "predict", *map(str, (model, source, "--out", out)), *columns, *map(str, more)]
+    columns = ["--text", "occ1", "--context", "lang"]
+    config = ["--config", *more] * bool(more)
+    return ["babelmill", "predict", *map(str, (model, source, "--out", out)), *columns, *config]
 
 
 def predict(*arguments) -> str:
@@ -71,7 +72,7 @@ def predicted(labeller, tmp_path_factory) -> tuple[list[list[str]], Path, str]:
     rows.append(["long", "word20 " * 600, ""])
     with open(folder / "in.csv", "a", newline="") as file:
         csv.writer(file).writerow(rows[-1])
-    output = predict(labeller, folder / "in.csv", folder / "out.csv", "--review", 5, folder / "review.csv", "--top", 3)
+    output = predict(labeller, folder / "in.csv", folder / "out.csv", "review=5", "top=3")
     return rows, folder, output
 
 
@@ -92,11 +93,11 @@ def test_all_columns_and_rows_stay_in_their_order(predicted):
 
 def test_a_full_disk_is_one_line_and_the_next_run_is_whole(predicted, labeller, tmp_path):
     _, folder, _ = predicted
-    words = command(labeller, folder / "in.csv", tmp_path / "out.csv", "--top", 3)
+    words = command(labeller, folder / "in.csv", tmp_path / "out.csv", "top=3")
     done = run_limited(*words, size=2000, cwd=tmp_path)
     assert done.returncode == 1 and "File too large" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr and not (tmp_path / "out.csv").exists()
-    predict(labeller, folder / "in.csv", tmp_path / "out.csv", "--top", 3)
+    predict(labeller, folder / "in.csv", tmp_path / "out.csv", "top=3")
     assert read(tmp_path / "out.csv") == read(folder / "out.csv")
 
 
@@ -116,7 +117,7 @@ def test_the_values_are_what_the_model_predicts(predicted, labeller):
 
 def test_rows_to_look_at_are_the_least_certain_ones(predicted):
     rows, folder, _ = predicted
-    found, review = read(folder / "out.csv"), read(folder / "review.csv")
+    found, review = read(folder / "out.csv"), read(folder / "out.review.csv")
     numbers = [number for number, row in enumerate(found, 1) if row["predicted"] != "no text"]
     given = {
         number: [float(found[number - 1][f"probability_{i}"]) for i in (1, 2) if found[number - 1][f"code_{i}"]]
@@ -134,8 +135,8 @@ def test_rows_to_look_at_are_the_least_certain_ones(predicted):
 def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     """A part that is there is not predicted again."""
     table(tmp_path / "in.csv", 9000)
-    undisturbed = predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "--method", "linear")
-    words = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
+    undisturbed = predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "method=linear")
+    words = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "method=linear")
     assert run_killed(*words, name="-000002.npz").returncode == -9
     (first,) = (tmp_path / ".out.csv.partial").glob("*.npz")
     assert not (tmp_path / "out.csv").exists()
@@ -145,7 +146,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
         scores = found["scores"]
     scores[0, -6:] = 0.125
     np.savez(first, scores=scores)
-    output = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
+    output = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "method=linear")
     whole, found = (read(tmp_path / name) for name in ("whole.csv", "out.csv"))
     differ = [row for row, before in zip(found, whole, strict=True) if row != before]
     assert {(row["occ1"], row["lang"]) for row in differ} == {(found[1]["occ1"], found[1]["lang"])}
@@ -153,8 +154,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, output)]
     assert asked[0] and asked[1] and asked[0][0] == asked[1][0]
     table(tmp_path / "other.csv", 9000, seed=2)
-    for source, *out in (("other", "b.csv"), ("in", "c.csv", "--top", 3)):
-        words = [labeller, tmp_path / f"{source}.csv", tmp_path / out[0], *out[1:], "--method", "linear"]
+    for source, *out in (("other", "b.csv"), ("in", "c.csv", "top=3")):
+        words = [labeller, tmp_path / f"{source}.csv", tmp_path / out[0], *out[1:], "method=linear"]
         assert "continuing" not in predict(*words), "what is kept is of another table, or of other settings"
 
 
@@ -204,22 +205,28 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
 
     refused("not a converted label model", tmp_path / "model", tmp_path / "in.csv", out)
     refused("no model is here (config.json)", tmp_path, tmp_path / "in.csv", out)
-    refused("there are 'id', 'occ1', 'lang'; set --text", labeller, tmp_path / "in.csv", out, "--text", "occ2")
+    refused(
+        "there are 'id', 'occ1', 'lang'; set predict.text_column",
+        labeller,
+        tmp_path / "in.csv",
+        out,
+        "text_column=occ2",
+    )
     (tmp_path / "semicolons.csv").write_text("occ1;lang\nx;y\n")
-    refused("set --text, or, in a .csv, --delimiter ';'", labeller, tmp_path / "semicolons.csv", out)
+    refused(
+        "set predict.text_column, or, in a .csv, predict.delimiter: ';'", labeller, tmp_path / "semicolons.csv", out
+    )
     (tmp_path / "latin.csv").write_bytes("occ1,lang\nmø,\n".encode("latin-1"))
-    refused("line 2: not UTF-8: byte 0xf8 (--encoding latin-1", labeller, tmp_path / "latin.csv", out)
+    refused("line 2: not UTF-8: byte 0xf8 (predict.encoding: latin-1", labeller, tmp_path / "latin.csv", out)
     (tmp_path / "taken.csv").write_text("occ1,lang,code_1\nx,,1\n")
     refused(
         "already has a column 'code_1', which the predictions need: rename it", labeller, tmp_path / "taken.csv", out
     )
     refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
     refused("are written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
-    refused("predict.threshold = 2.0: ", labeller, tmp_path / "in.csv", out, "--threshold", 2)
-    refused("gives as many as its decoder says", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)
-    refused(
-        "is the same file as --out", labeller, tmp_path / "in.csv", out, "--review", 5, tmp_path / "model/../out.csv"
-    )
+    refused("predict.threshold = 2.0: ", labeller, tmp_path / "in.csv", out, "threshold=2")
+    refused("gives as many as its decoder says", labeller, tmp_path / "in.csv", out, "threshold=0.3")
+    refused("unknown key predict.tap; did you mean top?", labeller, tmp_path / "in.csv", out, "tap=3")
 
 
 def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):

@@ -176,36 +176,25 @@ def held(folder: Path) -> Iterator[None]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def predict(
-    folder: Path,
-    path: Path,
-    asked: schema.Predict,
-    out: Path,
-    partial: Path,
-    review: Path | None = None,
-    by_hand: bool = False,
-) -> dict[str, Any]:
+def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial: Path, review: Path) -> dict[str, Any]:
     """Write the predictions of a table to `out`, .csv or .tsv, which appears at the end. Return the figures.
 
     `partial` is the folder of what is done so far, which this process has `held`: a call with the same model, table and
-    settings continues from there. `review`: the file for the rows that a person should check first. `by_hand`: whether
-    errors name the settings as arguments.
+    settings continues from there. `review`: the file for the rows that a person should check first.
     """
-    for each in filter(None, (out, review)):
-        if each.suffix not in DELIMITERS:
-            raise UserError(f"{each}: predictions are written only as .csv or .tsv; change the name of the file")
+    if out.suffix not in DELIMITERS:
+        raise UserError(f"{out}: predictions are written only as .csv or .tsv; change the name of the file")
     check_threshold(folder, labels_of(folder), asked)
-    text, context = ("--text", "--context") if by_hand else ("predict.text_column", "predict.context_column")
-    columns = [Asked(str(asked.text_column), text)]
-    columns += [] if asked.context_column is None else [Asked(asked.context_column, context, "value")]
+    columns = [Asked(str(asked.text_column), "predict.text_column")]
+    if asked.context_column is not None:
+        columns.append(Asked(asked.context_column, "predict.context_column", "value"))
     settings = asked.model_dump(exclude={"inputs", "review"})
-    table = Table(path, columns, Form.of("--" if by_hand else "predict", settings))
+    table = Table(path, columns, Form.of("predict", settings))
     identity = {"table": sha256(path), "model": identity_of(folder), "version": PredictStage.version} | settings
     prediction = Prediction(table, asked, Predictor(folder, scoring_device()))
     figures = prediction.run(Kept(partial, identity))
     write_table(out, prediction.columns, prediction.rows())
-    if review:
-        write_review(review, asked.review, prediction.columns, prediction.rows())
+    write_review(review, asked.review, prediction.columns, prediction.rows())
     figures["summary"] = in_words(out, figures)
     log.info("%s", figures["summary"])
     return figures
