@@ -224,7 +224,7 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     )
     refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
     refused("are written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
-    refused("predict.threshold = 2.0: ", labeller, tmp_path / "in.csv", out, "threshold=2")
+    refused("predict.threshold = 2: ", labeller, tmp_path / "in.csv", out, "threshold=2")
     refused("gives as many as its decoder says", labeller, tmp_path / "in.csv", out, "threshold=0.3")
     refused("unknown key predict.tap; did you mean top?", labeller, tmp_path / "in.csv", out, "tap=3")
 

@@ -3,8 +3,16 @@
 import io
 import subprocess
 
-from babelmill.experiments.page import experiment_page, of_score
-from babelmill.experiments.tables import Comparison, comparison, labels_of, latex, markdown, with_cells
+from babelmill.experiments.tables import (
+    Comparison,
+    comparison,
+    experiment_page,
+    labels_of,
+    latex,
+    markdown,
+    of_score,
+    with_cells,
+)
 from babelmill.reporting.results import ModelResults
 from babelmill.reporting.table import ALL, ScoreRow, score_frame, write_csv
 from helpers.environments import debian

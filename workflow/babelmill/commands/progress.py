@@ -126,15 +126,6 @@ def add_training(status: Status, training: Result) -> None:
             status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
 
 
-def under_way(result: Result) -> str:
-    """Return that a job runs now, and how far a training is; "" if none makes this result."""
-    status = Status("") if result.is_there else state_of("", result)
-    if result.stage.stage == "train":
-        add_training(status, result)
-    step = "" if status.steps is None else f", step {status.step:,} of {status.steps:,}"
-    return f"runs now{step}" if status.state == "running" else ""
-
-
 def validating(folder: Path) -> str:
     """Return how far the validation of a run is: "validating, 45 %"; "" if there is none."""
     try:
@@ -162,7 +153,4 @@ def status_of(graph: Graph, model: str) -> Status:
     training = results[-1].training
     if training and (status.stage == "train" or training.is_there):
         add_training(status, training)
-    elsewhere = graph.configuration.model(model).run.checkpoints
-    if status.stage == "train" and elsewhere and status.state != "running":
-        status.note = "; ".join(filter(None, [status.note, f"{elsewhere} may have a later checkpoint"]))
     return status

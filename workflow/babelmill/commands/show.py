@@ -11,7 +11,7 @@ import argparse
 import os
 from pathlib import Path
 
-from babelmill.commands.by_hand import converted_folder, meant
+from babelmill.commands.by_hand import converted_folder, meant, quiet_transformers
 from babelmill.core import bars, manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.core.stage_entry import utf8
@@ -61,12 +61,9 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.folder}: a label model cannot fill masks or write text; its card says how to use it")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
     bars.draw("loading transformers and the model")
-    from transformers.utils import logging as of_transformers
-
     from babelmill.release.folder import trying  # imports PyTorch
 
-    of_transformers.set_verbosity_error()
-    of_transformers.disable_progress_bar()
+    quiet_transformers()
     if args.masked is not None:
         print(trying.fill_mask(args.folder, args.masked))
     if args.prompt is not None:
