@@ -52,31 +52,21 @@ def test_messages_of_stages_are_in_the_logs(built):
         assert words not in output or words.startswith("2 of 2")
 
 
-def test_a_stage_beside_the_plugin_says_warnings(tmp_path):
+@pytest.mark.parametrize(("beside", "said"), [(True, ["30"]), (False, ["20", "30", "40"])])
+def test_a_stage_beside_the_plugin_says_warnings(tmp_path, beside, said):
     code = (
         "import logging; from pathlib import Path; from babelmill.core import stage_entry\n"
         "stage_entry.QUIET = (0, 0); stage_entry.configure_logging(Path('stage.log'), 'train eng')\n"
         "for level in (logging.INFO, logging.WARNING, logging.ERROR): logging.log(level, 'level %d', level)\n"
         "logging.info('progress', extra={'bar': False})"
     )
-    seen = {}
-    for where in ("terminal", "elsewhere"):
-        with open(tmp_path / where, "w") as file:
-            status = os.fstat(file.fileno())
-            terminal = f"{status.st_dev}:{status.st_ino if where == 'terminal' else 0}"
-            subprocess.run(
-                [sys.executable, "-c", code],
-                cwd=tmp_path,
-                stderr=file,
-                env=os.environ | {TERMINAL: terminal},
-                check=True,
-            )
-        seen[where] = re.findall(r"level (\d+)", (tmp_path / where).read_text())
-        assert "progress" in (tmp_path / where).read_text()
-        assert re.findall(r"level (\d+)", (tmp_path / "stage.log").read_text())[-3:] == ["20", "30", "40"]
-    assert (tmp_path / "stage.log").read_text().count("progress") == 2, "a log that is there goes on"
-    assert seen == {"terminal": ["30"], "elsewhere": ["20", "30", "40"]}
-    assert "train eng  level 30" in (tmp_path / "terminal").read_text()
+    with open(tmp_path / "terminal", "w") as file:
+        about = os.fstat(file.fileno())
+        environment = os.environ | {TERMINAL: f"{about.st_dev}:{about.st_ino if beside else 0}"}
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, stderr=file, env=environment, check=True)
+    shown, log = (tmp_path / "terminal").read_text(), (tmp_path / "stage.log").read_text()
+    assert re.findall(r"level (\d+)", shown) == said and re.findall(r"level (\d+)", log) == ["20", "30", "40"]
+    assert "progress" in shown and "progress" in log and ("train eng  level 30" in shown) == beside
 
 
 def test_a_run_that_leaves_gpus_idle_says_so(monkeypatch):
@@ -151,19 +141,18 @@ def test_messages_of_snakemake_are_shown_once_and_say_what_no_log_knows(capfd, m
     assert capfd.readouterr().err.splitlines() == [texts[0], texts[2], *killed, "disk full"]
 
 
-@pytest.mark.parametrize("complete", [True, False])
-def test_the_end_says_what_failed_and_what_continues(folder, complete):
+def test_the_end_says_what_failed_and_what_continues(folder):
     """A stage that a signal ended has not failed."""
-    graph, stopped = Graph(Configuration([("test", {})])), Path("stopped.log")
-    stopped.write_text("12:00:00 step 5 is saved; the same command continues from there\n")
+    graph = Graph(Configuration([("test", {})]))
+    Path("stopped.log").write_text("12:00:00 step 5 is saved; the same command continues from there\n")
     Path("failed.log").write_text("\n".join(f"12:00:00 line {i}" for i in range(9)) + "\n12:00:01 error: no text\n")
-    jobs = [FailedJob("train", "eng-1", [stopped], 1), FailedJob("corpus", "deu-1", [Path("failed.log")], 2)]
-    gone = FailedJob("export", "eng-1", [Path("no.log")], 1)
-    end = " interrupted: the same command continues from here" * (not complete)
-    for ended in ([], jobs[:1]):
-        text = summary(graph, ["eng", "deu"], ended, complete, 61)
-        assert text.splitlines()[-1] == f"0 of 2 models converted{',' * (not complete)}{end} in 1:01"
-    first, *lines, last = summary(graph, ["eng", "deu"], [*jobs, gone], False, 61).strip().splitlines()
+    stopped, failed = FailedJob("train", "eng-1", [Path("stopped.log")], 1), [Path("failed.log")]
+    for complete, end in ((True, ""), (False, ", interrupted: the same command continues from here")):
+        for ended in ([], [stopped]):
+            text = summary(graph, ["eng", "deu"], ended, complete, 61)
+            assert text.splitlines()[-1] == f"0 of 2 models converted{end} in 1:01"
+    jobs = [stopped, FailedJob("corpus", "deu-1", failed, 2), FailedJob("export", "eng-1", [Path("no.log")], 1)]
+    first, *lines, last = summary(graph, ["eng", "deu"], jobs, False, 61).strip().splitlines()
     assert first == "0 of 2 models converted, 2 jobs failed:"
     assert lines[:2] == ["  corpus deu-1: 2 attempts", "    failed.log:"] and len(lines) == 2 + 5
     assert lines[-1] == "      12:00:01 error: no text"
