@@ -81,7 +81,7 @@ def test_a_suite_of_ones_own_with_the_name_of_a_shipped_one_is_told_apart():
 
 
 def test_a_run_that_ends_before_the_last_point_is_told_so(fresh):
-    fresh.configure(values(train={"words": "30M"}) | LOCAL)
+    fresh.configure(values(train={"max_words": "30M"}) | LOCAL)
     plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
     assert "mine: no snapshot chck_40M, chck_50M, chck_60M and 4 more: it reads about 30 million words." in plan
 

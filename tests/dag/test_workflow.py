@@ -46,7 +46,7 @@ def test_ones_own_batch_is_a_target(fresh):
     fresh.configure(
         {
             "corpus": {"builtin": "python-docs"},
-            "batches": {"mine": ["deu", "two"]},
+            "groups": {"mine": ["deu", "two"]},
             "models": {"two": {"languages": ["eng", "swe"]}},
         }
     )
@@ -68,7 +68,7 @@ def test_each_suite_is_scored_with_its_own_pairs(fresh):
 
 def test_a_batch_is_published(fresh, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_none")
-    fresh.configure({"targets": ["eng"], "corpus": {"builtin": "python-docs"}, "batches": {"mine": ["deu", "swe"]}})
+    fresh.configure({"targets": ["eng"], "corpus": {"builtin": "python-docs"}, "groups": {"mine": ["deu", "swe"]}})
     for target, models in (("publish_mine", {"deu", "swe"}), ("publish_all", {"eng"}), ("published/eng.json", {"eng"})):
         jobs = fresh.would_run(targets=[target])
         assert {model for rule, model in jobs if rule == "publish"} == models
@@ -76,9 +76,9 @@ def test_a_batch_is_published(fresh, monkeypatch):
 
 
 def test_a_batch_that_is_called_like_a_rule_is_refused(fresh):
-    fresh.configure({"batches": {"mine": ["deu"], "publish_mine": ["eng"]}})
+    fresh.configure({"groups": {"mine": ["deu"], "publish_mine": ["eng"]}})
     done = fresh.snakemake("converted/eng", "--dry-run", check=False)
-    assert "batches.publish_mine: a rule has this name" in done.stdout + done.stderr
+    assert "groups.publish_mine: a rule has this name" in done.stdout + done.stderr
 
 
 def test_a_part_of_a_batch(fresh):
@@ -130,7 +130,7 @@ def test_a_folder_without_a_configuration_is_one_line(fresh):
 
 
 def test_the_way_to_a_first_model(fresh, monkeypatch):
-    """The cluster guide's lines do what it says of them: downloads alone first, then all of the batch; and without a
+    """The cluster guide's lines do what it says of them: downloads alone first, then all of the group; and without a
     home that can be written, too.
     """
     fresh.configure({"corpus": {"revision": "0" * 40}})  # a commit needs no network

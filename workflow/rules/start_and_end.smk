@@ -27,12 +27,12 @@ def jobs_to_run():
 
 @one_line
 def refuse_missing_package():
-    """Stop with an error if a training would find no package for `run.checkpoints`, perhaps days after its corpus."""
+    """Stop with an error if a training would find no package for `run.checkpoint_mirror`, perhaps days after its corpus."""
     if not WITH_CONDA:  # else jobs have other packages than this process
         for stage, name in jobs_to_run():
             if stage == "train":
                 run = read_json(run_file(GRAPH.find(stage, name)))["run"]
-                check_package(run.get("checkpoints") or "")
+                check_package(run.get("checkpoint_mirror") or "")
 
 
 def begin_anew():

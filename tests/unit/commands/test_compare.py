@@ -48,7 +48,10 @@ def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good
     methods = {"causal": summary(rows, PAIRS.points(rows, "causal"), bool(sampled))}
     languages = {code: {"pairs": figures, "methods": methods}}
     about = {"suite": "mine", "headline": {"method": "causal", "of": of}, "languages": languages}
-    write_json(folder / "scores.json", about | {"masked_pairs": "all", "pairs": 50 if sampled else "all"})
+    write_json(
+        folder / "scores.json",
+        about | {"max_masked_items": "all", "max_items": 50 if sampled else "all"},
+    )
     of_model(folder, ["items.parquet", "scores.json"], suite="mine")
 
 

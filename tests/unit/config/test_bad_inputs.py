@@ -73,14 +73,14 @@ targets: [gsw] => 'gsw', which is not a model | `languages: {gsw: {name: NAME, c
 targets: [true] => targets.0 = True: input should be a valid string
 targets: eng => targets = 'eng': input should be a valid list
 targets: [eng, deu, eng] => targets = ['eng', 'deu', 'eng']: eng appears 2 times
-batches: {mine: [enf]} => mine names 'enf' | eng
+groups: {mine: [enf]} => mine names 'enf' | eng
 models: [eng] => models = ['eng']: input should be a valid dictionary
 models: {a/b: {languages: [eng]}} => models: 'a/b': letters and digits are expected
 languages: {gsw: {script: Latn}} => languages.gsw.name: a language of your own has a name
 languages: {eng: {tag: eng_Latn}} => languages.eng.tag = 'eng_Latn': a code of ISO 639
 card: {license: Apache-2.0} => card.license = 'Apache-2.0': string should match pattern
 train: {epochs: many} => train.epochs = 'many': | number
-train: {words: 10m} => train.words = '10m': a number of words is expected, such as 10M, 500k or 100000000
+train: {max_words: 10m} => train.max_words = '10m': a number of words is expected, such as 10M, 500k or 100000000
 train: {epochs: true} => train.epochs = True: a number is expected
 train: {betas: [0.9]} => train.betas = [0.9]: list should have at least 2 items
 train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5: input should be less than or equal to 1
@@ -92,10 +92,10 @@ corpus: {budget: 010 words} => corpus.budget = '010 words': megabytes are expect
 corpus: {hub: [{config: x}]} => corpus.hub.0.repository: this key is missing
 mixture: {weights: {eng: 2}} => mixture.weights = {'eng': 2}: size, uniform or a number
 publish: {repo_template: "a/../{model}"} => publish.repo_template = 'a/../{model}': owner/name is expected
-run: {checkpoints: "s3://key:secret@bucket/x"} => run.checkpoints = 's3:***@bucket/x': s3://bucket/prefix
-run: {checkpoints: "file:///a%20b"} => s3://bucket/prefix or file:///path is expected, | with spaces as they are
-run: {checkpoints: "https://h/x?token=1 2"} => run.checkpoints = 'https://h/x?***
-run.checkpoints: "s3://key:sec@ret@bucket/x" => nested keys are written as run: {checkpoints: ...}
+run: {checkpoint_mirror: "s3://key:secret@bucket/x"} => run.checkpoint_mirror = 's3:***@bucket/x': s3://bucket/prefix
+run: {checkpoint_mirror: "file:///a%20b"} => s3://bucket/prefix or file:///path is expected, | with spaces as they are
+run: {checkpoint_mirror: "https://h/x?token=1 2"} => run.checkpoint_mirror = 'https://h/x?***
+run.checkpoint_mirror: "s3://key:sec@ret@bucket/x" => nested keys are written as run: {checkpoint_mirror: ...}
 predict: {inputs: {1880: a.csv, "1880": b.csv}} => predict.inputs | 1880 appears 2 times
 train: {mask_random: 0.7, mask_keep: 0.4} => train.mask_random = 0.7, train.mask_keep = 0.4: together 1 at most
 train: {lora_alpha: 4} => train.lora_alpha = 4, train.lora_rank = 0: an alpha needs a rank
@@ -219,17 +219,17 @@ def test_a_language_that_is_in_no_list_says_how_it_is_added():
 
 
 def test_words_are_words_and_numbers_are_numbers():
-    """`no` is a language, a configuration and a batch like any other, and still False where a key says yes or no."""
+    """`no` is a language, a configuration and a group like any other, and still False where a key says yes or no."""
     Path("mine.yaml").write_text(
         "languages: {no: {name: Norwegian, corpus: {files: [texts/*.txt]}}, off: {name: Official}}\n"
         "corpus: {hub: [{repository: a/b, config: no}, {repository: a/b, config: 2024-01-31}, {repository: a/b, config: 010}], deduplicate: off}\n"
-        "batches: {on: [no], yes: [off]}\ntrain: {max_steps: 1e4, learning_rate: 1e-3, seed: 010}\n"
+        "groups: {on: [no], yes: [off]}\ntrain: {max_steps: 1e4, learning_rate: 1e-3, seed: 010}\n"
     )
     made = loading.load(["mine.yaml"])
     corpus = made.corpus("off").corpus
     assert (made.language("no").name, made.language("off").name) == ("Norwegian", "Official")
     assert [part.config for part in corpus.hub] == ["no", "2024-01-31", "010"] and corpus.deduplicate is False
-    assert (made.batches["on"], made.batches["yes"]) == (["no"], ["off"])
+    assert (made.groups["on"], made.groups["yes"]) == (["no"], ["off"])
     train = made.model("eng").train
     assert (train.max_steps, train.learning_rate, train.seed) == (10_000, 0.001, 10)
 
@@ -247,7 +247,7 @@ def test_what_differs_from_the_defaults_is_shown_alone(capsys):
 def test_what_looks_like_a_repetition_and_is_none():
     text = "base: &base {train: {seed: 1}}\nother:\n  <<: *base\n  train: {seed: 2}\nlist: [{a: 1}, {a: 2}]\n1: a\n'2': b\n"
     assert parse(text, "a.yaml")["other"] == {"train": {"seed": 2}}
-    Path("mine.yaml").write_text("targets: [tier1, eng]\nbatches: {mine: [eng, deu]}\n")
+    Path("mine.yaml").write_text("targets: [tier1, eng]\ngroups: {mine: [eng, deu]}\n")
     assert loading.load(["mine.yaml"]).targets().count("eng") == 1
     for path in [*ROOT.glob("config/**/*.yaml"), *ROOT.glob("profiles/*/*.yaml"), *ROOT.glob("envs/*.yaml")]:
         parse(path.read_text(), path)

@@ -30,8 +30,8 @@ def test_a_preset_gives_the_text_the_length_the_snapshots_and_the_suites(name):
     assert model.languages and all(code.startswith(name) for code in model.languages)
     assert model.run.snapshots == list(BABYLM[: POINTS[rules.track]])
     assert model.run.snapshots[-1] * 1e6 == rules.words, "the last point is the end of the longest run"
-    assert 0.97 * rules.words <= model.train.words <= rules.words, "which has this point"
-    assert model.scored and model.origins["train.words"] == f"config/presets/{name}.yaml"
+    assert 0.97 * rules.words <= model.train.max_words <= rules.words, "which has this point"
+    assert model.scored and model.origins["train.max_words"] == f"config/presets/{name}.yaml"
     assert json.loads(submission_of(made, "mine")["rules"])["track"] == rules.track
     assert configuration(name, preset=["auto", name]).model("mine").model == model.model
 
@@ -54,13 +54,13 @@ def test_the_texts_of_the_languages_together_are_read_ten_times_at_most():
     made = configuration("babylm_multilingual")
     corpora = [made.corpus(code).corpus for code in made.languages_of("mine")]
     read = sum(int(each.budget.split()[0]) * (1 - each.validation_share) for each in corpora)
-    assert 0.99e8 < read < 1e8 and made.model("mine").train.words <= 10 * read
+    assert 0.99e8 < read < 1e8 and made.model("mine").train.max_words <= 10 * read
 
 
 def test_the_texts_of_challenges_are_in_no_batch_of_a_tier():
     made = Configuration([("config/config.yaml", {})])
     assert rules_of_model(made.model("eng")) is None
-    assert not any(code.startswith("babylm") for batch in made.batches.values() for code in batch)
+    assert not any(code.startswith("babylm") for group in made.groups.values() for code in group)
 
 
 CONTINUES = {"models": {"more": {"like": "mine", "model": {"source": "mine"}}}}
@@ -69,15 +69,20 @@ CONTINUES = {"models": {"more": {"like": "mine", "model": {"source": "mine"}}}}
 @pytest.mark.parametrize(
     ("more", "entry", "model", "words"),
     [
-        ({}, {"train": {"words": "101M"}}, "mine", "train.words = 101000000 of model mine: .* 100,000,000 at most"),
-        ({}, {"train": {"words": None}}, "mine", "train.words = None of model mine: .* 100,000,000 at most"),
+        (
+            {},
+            {"train": {"max_words": "101M"}},
+            "mine",
+            "train.max_words = 101000000 of model mine: .* 100,000,000 at most",
+        ),
+        ({}, {"train": {"max_words": None}}, "mine", "train.max_words = None of model mine: .* 100,000,000 at most"),
         (
             {},
             {"model": {"source": "./a"}, "tokenizer": {"prefix_space": False}},
             "mine",
             "model.source = './a': .* a model of this workflow",
         ),
-        (CONTINUES, {}, "more", "train.words = 100000000 of model more, 100000000 of model mine"),
+        (CONTINUES, {}, "more", "train.max_words = 100000000 of model more, 100000000 of model mine"),
     ],
 )
 def test_the_limit_of_words_holds_for_what_is_submitted(more, entry, model, words):
@@ -87,12 +92,14 @@ def test_the_limit_of_words_holds_for_what_is_submitted(more, entry, model, word
 
 
 def test_the_words_of_a_source_count_and_fit():
-    made = configuration(more=CONTINUES, train={"words": "40M"})
+    made = configuration(more=CONTINUES, train={"max_words": "40M"})
     assert submission_of(made, "more"), "together 80 of 100 million"
 
 
 def test_models_of_an_experiment_are_in_the_challenge_of_their_base():
-    made = configuration(more={"experiments": {"words": {"base": "mine", "vary": {"train.words": ["50M", "500M"]}}}})
+    made = configuration(
+        more={"experiments": {"words": {"base": "mine", "vary": {"train.max_words": ["50M", "500M"]}}}}
+    )
     small, large = (cell.name for cell in made.cells["words"])
     assert json.loads(submission_of(made, small)["rules"])["track"] == "strict-small"
     with pytest.raises(UserError, match="500000000"):

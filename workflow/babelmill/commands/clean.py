@@ -8,7 +8,7 @@ all models of the configuration: targets, `models:`, experiments, and languages 
 What lies in `results/checkpoints` is kept for as long as its model is asked for; a folder in which a process works now
 stays.
 
-What `run.checkpoints` keeps elsewhere stays.
+What `run.checkpoint_mirror` keeps elsewhere stays.
 """
 
 import argparse

@@ -142,15 +142,16 @@ def status_of(graph: Graph, model: str) -> Status:
         missing = list(dict.fromkeys(results[-1].runs()))
     except UserError as error:
         return Status(model, state="failed", note=str(error))
-    statuses = list[Status]()
+    statuses = dict[str, Status]()
     for name, stage in STAGES.items():
         if of_stage := [state_of(model, each) for each in missing if each.stage is stage]:
-            statuses.append(min(of_stage, key=lambda each: STATES.index(each.state)))
+            statuses[name] = min(of_stage, key=lambda each: STATES.index(each.state))
             count = sum(each.stage is stage for each in results)
-            statuses[-1].stage = f"{name} {count - len(of_stage)}/{count}" if count > 1 else name
-    statuses.append(Status(model, results[-1].stage.stage, DONE[not graph.configuration.is_trained(model)]))
-    status = next((each for each in statuses if each.state == "running"), statuses[0])
+            statuses[name].stage = f"{name} {count - len(of_stage)}/{count}" if count > 1 else name
+    under_way = [name for name, status in statuses.items() if status.state == "running"]
+    stage = next(iter([*under_way, *statuses]), results[-1].stage.stage)
+    status = statuses.get(stage) or Status(model, stage, DONE[not graph.configuration.is_trained(model)])
     training = results[-1].training
-    if training and (status.stage == "train" or training.is_there):
+    if training and (stage == "train" or training.is_there):
         add_training(status, training)
     return status

@@ -1,7 +1,7 @@
 """Show how far models are: the stage that each is at, and how its training goes.
 
     babelmill status            # the targets, and all other models that have begun
-    babelmill status tier1      # the models of a batch
+    babelmill status tier1      # the models of a group
     watch -n 5 babelmill status # renewed every 5 seconds until Ctrl-C, which never ends the run
 
 This command reads only files and asks neither Snakemake nor SLURM, so it works on any machine that sees the folder,
@@ -43,7 +43,7 @@ def status_table(statuses: list[Status], width: int) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a batch (default: targets and all begun)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a group (default: targets and all begun)")
     loading.add_arguments(parser)
 
 
