@@ -133,9 +133,9 @@ def test_show_fills_and_continues(made, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # as the command does, for good
     gpt2, bert, diffusion = (str(made.path / f"converted/{kind}") for kind in SIZES)
     assert main(["show", gpt2, "--prompt", "the quick"]) == main(["show", bert, "--masked", "the <mask> fox"]) == 0
-    assert main(["show", diffusion, "--prompt", "seven wizards", "--steps", "8", "--masked", "the <mask> fox"]) == 0
+    assert main(["show", diffusion, "--prompt", "seven wizards", "--masked", "the <mask> fox"]) == 0
     output = capsys.readouterr().out
     assert "causal" in output and "masked" in output and "the quick ..." in output and "the <mask> fox" in output
     assert "bits per byte, upper bound" in output and "'seven wizards" in output
     with pytest.raises(UserError, match=r"--prompt has .* tokens, but the model reads only 64 with those that follow"):
-        trying.complete(Path(diffusion), "seven wizards boil warm water " * 9, None)
+        trying.complete(Path(diffusion), "seven wizards boil warm water " * 9)
