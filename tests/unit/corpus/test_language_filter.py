@@ -91,9 +91,7 @@ def test_settings_name_the_content_of_the_model():
     Path("model.bin").write_bytes(Path(MODEL).read_bytes())
     with pytest.raises(UserError, match=r"model\.bin has changed since the settings were written"):
         corpus_stage.run(job)
-    with pytest.raises(
-        UserError, match=r"language_filter.model = 'glotlit': glotlid, openlid, py3langid or a file of fastText"
-    ):
+    with pytest.raises(UserError, match=r"language_filter.model = 'glotlit': glotlid, py3langid or a file of fastText"):
         asked(language_filter={"model": "glotlit"})
     assert len(asked(language_filter={"model": "glotlid"})["identification"]["commit"]) == 40
 

@@ -9,12 +9,9 @@ import pytest
 import yaml
 
 from babelmill import cli
-from babelmill.config import loading
 from babelmill.corpus.record_batches import batch_of
-from babelmill.graph import Graph
 from babelmill.survey import sample
 from helpers.browser import Browser
-from helpers.stages import run_stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 
@@ -33,9 +30,9 @@ def write(texts: list[str], name: str = "a.jsonl", **metadata) -> None:
     Path(name).write_text("".join(rows), encoding="utf-8")
 
 
-def look(capsys, *options: str) -> list[str]:
+def look(capsys) -> list[str]:
     """Run the command; return the lines that it prints."""
-    assert cli.main(["corpus", "nld", *options]) == 0
+    assert cli.main(["corpus", "nld"]) == 0
     return capsys.readouterr().out.splitlines()
 
 
@@ -130,19 +127,6 @@ def test_the_oddest_documents_and_the_lines_of_many():
         assert oddest[oddest["why"] == sample.ODD[kind]]["text"].iloc[0] == text
     assert len(oddest) <= 20 and oddest["key"].is_unique
     assert sample.frequent_lines(found) == {"Dezelfde regel.": pytest.approx(50 / 54)}
-
-
-def test_what_the_workflow_made_is_looked_at_if_asked(capsys):
-    write([f"De kat zit op de mat, nummer {i % 30}" for i in range(60)])
-    configured(files=["a.jsonl"], validation_share=0.3)
-    assert cli.main(["corpus", "nld", "--made"]) == 1
-    made = Graph(configuration := loading.load(["config/config.yaml"])).result("corpus", "nld")
-    assert f"{made.record}: no such file" in capsys.readouterr().err
-    made.path.parent.mkdir(parents=True)
-    run_stage("corpus", configuration, "nld", out=made.path)
-    before = made.record.read_bytes()
-    assert look(capsys, "--made")[0].startswith("30 documents in 2 files, ")
-    assert made.record.read_bytes() == before, "nothing runs again"
 
 
 def test_text_that_cannot_be_read_is_one_line_and_an_earlier_page_stays(capsys):
