@@ -30,16 +30,15 @@ LFS = (".parquet", ".zst", ".gz", ".safetensors")
 class Fault:
     """Describes what goes wrong for the first `times` requests `METHOD path` that match `pattern`.
 
-    `status` answers with that code, `body` and `headers`; `cut` closes the connection after so many bytes of the body; `garbage`
-    sends other bytes of the same length; `drop` closes the connection without an answer, in the middle of the request's
-    body and before it took effect, or after it did; `meanwhile` is called before the request is answered as usual.
+    `status` answers with that code, `body` and `headers`; `cut` closes the connection after so many bytes of the body;
+    `drop` closes the connection without an answer, in the middle of the request's body and before it took effect, or
+    after it did; `meanwhile` is called before the request is answered as usual.
     """
 
     pattern: str
     times: int = 1
     status: int | None = None
     cut: int | None = None
-    garbage: bool = False
     drop: Literal["before", "after"] | None = None
     body: bytes = b'{"error": "broken on purpose"}'
     headers: dict[str, str] | None = None
@@ -257,8 +256,6 @@ class _Handler(Uploads):
     def send_file(self, data: bytes, headers: dict, fault: Fault | None) -> None:
         """Send the requested bytes, or what a fault makes of them."""
         status = 200
-        if fault and fault.garbage:
-            data = bytes(255 - byte for byte in data)
         if asked := re.fullmatch(r"bytes=(\d+)-", self.headers.get("range") or ""):
             self.hub.ranges.append(asked[0])
             total, start = len(data), int(asked[1])
