@@ -143,12 +143,6 @@ def scored(method: str, share: float, pairs: int) -> dict:
     return {method: {"pairs": score, "paradigms": score | {"groups": 2}}}
 
 
-def test_codes_may_hold_what_ends_a_cell_of_a_table():
-    labels = {"code": "classes", "codes": ["a|b"], "blocks": 1, "decoder_layers": 0}
-    text = said(card(labels=labels, evaluation=evaluation_of_labels(["a|b"], ["linear"])))
-    assert "| `a\\|b` | a&#124;b | 3 |" in text
-
-
 HOSTILE = (
     "mit |\n\n<script>alert(1)</script>\n---\n# More\n[x](https://evil.example) ![i](//evil.example/i.png) `*c*` www.evil.example"
     ' a@evil.example "\'""" <!-- $$x$$ \x1b[2J'
