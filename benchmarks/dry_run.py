@@ -24,7 +24,7 @@ GOALS = {45: 3.0, 500: 10.0}  # seconds
 
 
 def dry_run(folder: Path) -> tuple[float, float, int]:
-    """Return the seconds and processor seconds of a dry run of the batch `many`, and the number of its jobs."""
+    """Return the seconds and processor seconds of a dry run of the group `many`, and the number of its jobs."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()

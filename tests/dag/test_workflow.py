@@ -44,7 +44,7 @@ def test_a_batch_is_a_target(fresh):
 
 def test_a_batch_is_published(fresh, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_none")
-    fresh.configure({"targets": ["eng"], "corpus": {"builtin": "python-docs"}, "batches": {"mine": ["deu", "swe"]}})
+    fresh.configure({"targets": ["eng"], "corpus": {"builtin": "python-docs"}, "groups": {"mine": ["deu", "swe"]}})
     for target, models in (("publish_mine", {"deu", "swe"}), ("publish_all", {"eng"}), ("published/eng.json", {"eng"})):
         jobs = fresh.would_run(targets=[target])
         assert {model for rule, model in jobs if rule == "publish"} == models
@@ -81,7 +81,7 @@ def test_a_bad_value_stops_before_anything_runs(fresh):
 
 
 def test_the_way_to_a_first_model(fresh, monkeypatch):
-    """The cluster guide's lines do what it says of them: downloads alone first, then all of the batch; and without a
+    """The cluster guide's lines do what it says of them: downloads alone first, then all of the group; and without a
     home that can be written, too.
     """
     fresh.configure({"corpus": {"revision": "0" * 40}})  # a commit needs no network

@@ -241,11 +241,11 @@ def test_a_token_that_is_not_accepted(hub, work, endpoint, message):
 )
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
 def test_what_is_lacking_is_said_before_anything_runs(hub, tmp_path, monkeypatch, environment, words, options):
-    """Of a model that has yet to be trained, for the receipt and for a batch of them."""
+    """Of a model that has yet to be trained, for the receipt and for a group of them."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     fresh = Publisher(tmp_path / "fresh")
-    fresh.configure({"corpus": {"builtin": "python-docs"}, "batches": {"mine": ["eng", "deu"]}})
+    fresh.configure({"corpus": {"builtin": "python-docs"}, "groups": {"mine": ["eng", "deu"]}})
     done = fresh.snakemake("publish_mine" if options else RECEIPT, *options, check=False)
     assert done.returncode == 1
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("error: ")]

@@ -1,4 +1,4 @@
-"""The report of a batch, on made results, in a real browser."""
+"""The report of a group, on made results, in a real browser."""
 
 import csv
 import os
@@ -99,7 +99,7 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
     trio = {"trio": {"languages": ["eng", "deu", "fra"]}}
     first = configured(tmp_path, monkeypatch, ["tier1"], models=trio)
     models = ["trio", *sorted(set(first.configuration.table) - {"kor"})[:44]]
-    graph = configured(tmp_path, monkeypatch, ["tier1"], models=trio, batches={"everything": models})
+    graph = configured(tmp_path, monkeypatch, ["tier1"], models=trio, groups={"everything": models})
     make(graph, models)
     asked = asked_of(graph, "everything")
     write("report", "everything", asked)
@@ -130,7 +130,7 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
 
 def test_one_model_and_published_scores_beside_it(browser, tmp_path, monkeypatch):
     graph = configured(tmp_path, monkeypatch, ["eng"])
-    make(graph, ["eng"], snapshots=BABYLM[:19], masked_pairs=50)
+    make(graph, ["eng"], snapshots=BABYLM[:19], max_masked_items=50)
     asked = asked_of(graph, "eng")
     path = tmp_path / "eng.html"
     path.write_text(page(asked, read_all(asked)))

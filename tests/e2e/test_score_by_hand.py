@@ -103,7 +103,7 @@ def test_two_at_once_do_not_write_the_same_scores(capsys):
         assert main(["score", "gpt2", "--suite", "mine"]) == 1
         error = capsys.readouterr().err.splitlines()[-1]
         assert error.startswith("error: scores/gpt2/mine/partial: another process that scores the same is writing here")
-    sample = ["--config", "evaluation={pairs: 2}"]
+    sample = ["--config", "evaluation={max_items: 2}"]
     assert main(["score", "gpt2", "--suite", "mine", *sample]) == 0 and not folder.exists()
     about = read_json("scores/gpt2/mine/scores.json")
     assert about["pairs"] == 2 and about["languages"]["eng"]["methods"]["causal"]["pairs"]["n"] == 2

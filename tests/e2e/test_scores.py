@@ -38,7 +38,7 @@ def configured(*suites, **evaluation) -> dict:
 
 def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     """In the small workflow, whose model of eng is built."""
-    workspace.configure(configured("english_basics", masked_pairs=5))
+    workspace.configure(configured("english_basics", max_masked_items=5))
     assert workspace.would_run() == {
         ("suite", "english_basics_eng"),
         ("score", "english_basics_eng"),
@@ -53,7 +53,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     eng = scores["languages"]["eng"]
     assert eng["methods"]["causal"]["pairs"]["n"] == 200 and eng["pairs"]["pairs"] == 200
     assert eng["methods"]["masked"]["pairs"]["n"] == 30, "five of each of six paradigms"
-    assert scores["masked_pairs"] == 5 and scores["headline"] == {"method": "causal", "of": "pairs"}
+    assert scores["max_masked_items"] == 5 and scores["headline"] == {"method": "causal", "of": "pairs"}
     assert eng["headline"] == eng["methods"]["causal"]["pairs"], "the most precise one"
     low, high = eng["headline"]["interval"]
     assert 0 <= low <= eng["headline"]["score"] <= high <= 1
@@ -69,7 +69,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
         assert "0 of 200 pairs stand in the training text" in text
     assert workspace.would_run() == set()
     (workspace.path / "pairs.tsv").write_text("good\tbad\nthe fox jumps\tfox the jumps\n")
-    workspace.configure(configured("english_basics", "mine", masked_pairs=5))
+    workspace.configure(configured("english_basics", "mine", max_masked_items=5))
     assert workspace.would_run() == {("suite", "mine_eng"), ("score", "mine_eng"), ("convert", "eng")}
 
 

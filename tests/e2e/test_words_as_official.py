@@ -85,7 +85,7 @@ def test_reading_times_are_explained_as_by_the_official_code(kind, backend, meth
         low, high = found["interval"]
         assert 0 <= low <= found["score"] <= high <= 1 and low < high
     assert entry["pairs"]["score"] == pytest.approx(sum(expected["shares"].values()) / 2, abs=1e-6)
-    assert about["measure"] == "partial R²" and "masked_pairs" not in about
+    assert about["measure"] == "partial R²" and "max_masked_items" not in about
 
 
 @pytest.mark.parametrize(("kind", "backend", "method"), CASES)

@@ -258,7 +258,7 @@ def option_figures(folder: Path) -> dict:
     files, result = shard_files(folder), {}
     options = {
         "order of documents": {"order": "documents", "objective": "causal"},
-        "cosine noise": {"objective": "diffusion", "noise": "cosine"},
+        "cosine noise": {"objective": "diffusion", "noise_schedule": "cosine"},
     }
     for name, values in options.items():
         train = section("train", **values)

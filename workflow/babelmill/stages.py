@@ -31,7 +31,7 @@ DIGITS = 10  # hexadecimal digits of a key
 KEY = re.compile(f"-([0-9a-f]{{{DIGITS}}})$")  # at the end of the name of a result
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
-OF_SUITES = ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")  # keys of `evaluation`
+OF_SUITES = ("suites", "max_items", "max_masked_items", "snapshots", "snapshot_suites")  # keys of `evaluation`
 OF_TASKS = ("tasks", "task_seeds", "keep_tuned")
 # The keys of `evaluation` that other stages than `evaluate` read, and those of `predict` that stand beside a table.
 OF_OTHER_STAGES = schema.Evaluation.neutral(*OF_SUITES, *OF_TASKS, "backend")
@@ -409,7 +409,7 @@ class TrainStage(Stage):
     """Train a model.
 
     `begin_with`: the file of weights in the source's folder; None for random weights. `shape`: the keys of the source's
-    shape that the configuration sets. `bytes_per_word`: with `train.words`, see `inputs.bytes_per_word`.
+    shape that the configuration sets. `bytes_per_word`: with `train.max_words`, see `inputs.bytes_per_word`.
     """
 
     stage = "train"
@@ -446,7 +446,7 @@ class TrainStage(Stage):
         return fields | given(
             begin_with=begin_with,
             shape=source and source.beside,
-            bytes_per_word=resolved.train.words and inputs.bytes_per_word(resolved),
+            bytes_per_word=resolved.train.max_words and inputs.bytes_per_word(resolved),
         )
 
 
@@ -526,15 +526,17 @@ class ScoreStage(Stage):
     unknown: Literal["scored", "wrong"] = "scored"
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
     methods: list[str]  # how sentences are scored; [] for what the class of the model can do
-    # pairs, masked_pairs, snapshots: as the section `evaluation` says.
-    pairs: int | Literal["all"] = "all"
-    masked_pairs: int | Literal["all"] = "all"
+    # max_items, max_masked_items, snapshots: as the section `evaluation` says.
+    max_items: int | Literal["all"] = "all"
+    max_masked_items: int | Literal["all"] = "all"
     snapshots: bool = False
 
     @property
     def how_many(self) -> dict[str, Any]:
         """Return how many pairs of each paradigm are scored, as scores.json says it: `evaluation/suite_scores.py`."""
-        return {"masked_pairs": self.masked_pairs} | ({} if self.pairs == "all" else {"pairs": self.pairs})
+        return {"max_masked_items": self.max_masked_items} | (
+            {} if self.max_items == "all" else {"max_items": self.max_items}
+        )
 
     @classmethod
     def parts(cls, configuration: Configuration, model: str) -> list[str]:
@@ -559,10 +561,10 @@ class ScoreStage(Stage):
         methods = methods if resolved.trained else ()
         snapshots = resolved.trained and (evaluation.snapshots or part in evaluation.snapshot_suites)
         how: dict[str, Any] = given(snapshots=snapshots)
-        if evaluation.pairs != "all":
-            how["pairs"] = evaluation.pairs
+        if evaluation.max_items != "all":
+            how["max_items"] = evaluation.max_items
         if "masked" in methods or not methods:
-            how["masked_pairs"] = evaluation.masked_pairs
+            how["max_masked_items"] = evaluation.max_masked_items
         covered = resolved.scored[part]
         fields = {"suite": part, "covered": covered, "headline": suite.headline, "methods": list(methods)}
         return fields | datasets.how_scored(suite) | how

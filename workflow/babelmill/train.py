@@ -92,7 +92,7 @@ def train(job: Job[TrainStage]) -> int:
 
     labels = settings.train.objective == "labels"
     data = LabelledData(settings, tokenizer, shards, source) if labels else Data(settings, tokenizer, shards)
-    sizes = (settings if settings.train.words else looked_after).bytes_per_word
+    sizes = (settings if settings.train.max_words else looked_after).bytes_per_word
     words = processes.on_main(
         lambda: [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, shards, strict=True)]
     )

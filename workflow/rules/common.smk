@@ -16,7 +16,7 @@ from shlex import quote
 from snakemake.settings.types import DeploymentMethod, RerunTrigger
 from snakemake.utils import min_version
 
-# A large batch creates millions of objects and keeps them all: garbage collection would take a tenth of a dry run.
+# A large group creates millions of objects and keeps them all: garbage collection would take a tenth of a dry run.
 gc.set_threshold(100_000, 50, 50)
 min_version("9.27")
 
@@ -130,11 +130,11 @@ def load_configuration():
                 raise
             configuration = Configuration([])  # edited since: a job of a cluster reads nothing but its settings
     rules = {*STAGES, "all", "report", "experiment", "publish_all"}
-    rules |= {f"publish_{name}" for name in configuration.batches}
-    for group in ("batches", "experiments"):
-        if taken := getattr(configuration.top, group).keys() & rules:
+    rules |= {f"publish_{name}" for name in configuration.groups}
+    for key in ("groups", "experiments"):
+        if taken := getattr(configuration.top, key).keys() & rules:
             raise UserError(
-                f"{configuration.origin(group)}: {group}.{min(taken)}: a rule has this name; choose another name"
+                f"{configuration.origin(key)}: {key}.{min(taken)}: a rule has this name; choose another name"
             )
     return configuration
 
@@ -163,7 +163,7 @@ def asked_for():
     form = re.compile(r"(?:\w+/|publish_)?([\w+]+)([./].+)?")  # such as predictions/eng/table.json
     words = [found[1] for found in map(form.fullmatch, targets) if found]
     names = [name for word in words for name in word.split("+")]
-    return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
+    return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.groups} or CONFIG.is_model(name)])
 
 
 @functools.cache
@@ -280,7 +280,7 @@ def meant(wildcards):
     if CONFIG.is_model(word):
         named = deliverable(CONFIG, word).named.format(model=word)
         raise UserError(f"there is no target {word}; did you mean {named}?")
-    raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
+    raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.groups, *CONFIG.known_models()})}")
 
 
 def of_models(stage, about, output):
@@ -304,5 +304,5 @@ def of_models(stage, about, output):
 wildcard_constraints:
     result="[^/]+",
     model="[^/]+",
-    batch="[^/]+",
+    group="[^/]+",
     experiment="[^/]+",

@@ -26,7 +26,7 @@ def jobs_to_run():
 
 @one_line
 def refuse_missing_package():
-    """Stop with an error if a training would find no package for `run.checkpoints`, perhaps days after its corpus."""
+    """Stop with an error if a training would find no package for `run.checkpoint_mirror`, perhaps days after its corpus."""
     if not WITH_CONDA:  # else jobs have other packages than this process
         for stage, name in jobs_to_run():
             if stage == "train":

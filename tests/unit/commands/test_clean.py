@@ -71,7 +71,9 @@ def test_a_job_under_way_stays(listed, folder_of):
 
 
 def test_what_is_kept_elsewhere_stays_and_is_named(listed):
-    configure(run={"checkpoints": "s3://bucket/mine/"}, models={"deu": {"run": {"checkpoints": "file:///kept"}}})
+    configure(
+        run={"checkpoint_mirror": "s3://bucket/mine/"}, models={"deu": {"run": {"checkpoint_mirror": "file:///kept"}}}
+    )
     lines = listed("--remove")
     assert lines[-3].startswith("file:///kept: not looked at")
     assert lines[-2].startswith(

@@ -48,7 +48,10 @@ def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good
     methods = {"causal": summary(rows, PAIRS.points(rows, "causal"), bool(sampled))}
     languages = {code: {"pairs": figures, "methods": methods}}
     about = {"suite": "mine", "headline": {"method": "causal", "of": of}, "languages": languages}
-    write_json(folder / "scores.json", about | {"masked_pairs": "all", "pairs": 50 if sampled else "all"})
+    write_json(
+        folder / "scores.json",
+        about | {"max_masked_items": "all", "max_items": 50 if sampled else "all"},
+    )
     of_model(folder, ["items.parquet", "scores.json"], suite="mine")
 
 
@@ -119,7 +122,7 @@ def numbers_of(found: str, what: str) -> dict[str, float]:
 def test_scores_that_were_changed_are_not_compared(capsys):
     scored("a", [0.5, 0.5, 0.5])
     path = Path("results/score/a-mine/scores.json")
-    path.write_text(path.read_text().replace('"pairs": "all"', '"pairs": 50'))
+    path.write_text(path.read_text().replace('"max_items": "all"', '"max_items": 50'))
     assert main(["compare", str(path.parent), str(path.parent)]) == 1
     assert f"error: {path}: " in capsys.readouterr().err
 

@@ -172,7 +172,10 @@ def test_it_is_readable_for_45_models(workspace):
 
 def test_a_store_of_checkpoints_is_named_where_this_folder_knows_less(workspace):
     """On a machine without the run's folder, and on one where it may be older."""
-    values = {"train": SMALL["train"] | {"max_steps": 9}, "run": SMALL["run"] | {"checkpoints": "s3://bucket/mine"}}
+    values = {
+        "train": SMALL["train"] | {"max_steps": 9},
+        "run": SMALL["run"] | {"checkpoint_mirror": "s3://bucket/mine"},
+    }
     workspace.configure(SMALL | values)
     assert "s3://bucket/mine may have a later checkpoint" in status(workspace, "eng")[0]["eng"]
 

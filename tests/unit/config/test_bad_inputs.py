@@ -69,8 +69,8 @@ train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5: input should be le
 corpus: {document: 0 words} => corpus.document = '0 words': file, paragraph, line or a number of words is expected
 corpus: {hub: [{config: x}]} => corpus.hub.0.repository: this key is missing
 publish: {repo_template: "a/../{model}"} => publish.repo_template = 'a/../{model}': owner/name is expected
-run: {checkpoints: "s3://key:secret@bucket/x"} => run.checkpoints = 's3:***@bucket/x': s3://bucket/prefix
-run: {checkpoints: "https://h/x?token=1 2"} => run.checkpoints = 'https://h/x?***
+run: {checkpoint_mirror: "s3://key:secret@bucket/x"} => run.checkpoint_mirror = 's3:***@bucket/x': s3://bucket/prefix
+run: {checkpoint_mirror: "https://h/x?token=1 2"} => run.checkpoint_mirror = 'https://h/x?***
 train: {lora_alpha: 4} => train.lora_alpha = 4, train.lora_rank = 0: an alpha needs a rank
 train: {hybrid_ratio: 15/16, max_steps: 100, sequence_lengths: [128, 512], phase_starts: [0, 0.5], global_batch_tokens: 8192} => = 8192, train.batch_reduction = 4.0, | the smallest batch of a phase
 train: {sequence_lengths: [1024], phase_starts: [0], global_batch_tokens: 16384} => train.sequence_lengths = [1024] of model eng: model.max_position_embeddings = 512 at most
@@ -146,17 +146,17 @@ def test_a_folder_without_a_configuration():
 
 
 def test_words_are_words_and_numbers_are_numbers():
-    """`no` is a language, a configuration and a batch like any other, and still False where a key says yes or no."""
+    """`no` is a language, a configuration and a group like any other, and still False where a key says yes or no."""
     Path("mine.yaml").write_text(
         "languages: {no: {name: Norwegian, corpus: {files: [texts/*.txt]}}, off: {name: Official}}\n"
         "corpus: {hub: [{repository: a/b, config: no}, {repository: a/b, config: 2024-01-31}, {repository: a/b, config: 010}], deduplicate: off}\n"
-        "batches: {on: [no], yes: [off]}\ntrain: {max_steps: 1e4, learning_rate: 1e-3, seed: 010}\n"
+        "groups: {on: [no], yes: [off]}\ntrain: {max_steps: 1e4, learning_rate: 1e-3, seed: 010}\n"
     )
     made = loading.load(["mine.yaml"])
     corpus = made.corpus("off").corpus
     assert (made.language("no").name, made.language("off").name) == ("Norwegian", "Official")
     assert [part.config for part in corpus.hub] == ["no", "2024-01-31", "010"] and corpus.deduplicate is False
-    assert (made.batches["on"], made.batches["yes"]) == (["no"], ["off"])
+    assert (made.groups["on"], made.groups["yes"]) == (["no"], ["off"])
     train = made.model("eng").train
     assert (train.max_steps, train.learning_rate, train.seed) == (10_000, 0.001, 10)
 
@@ -182,7 +182,7 @@ def test_what_differs_from_the_defaults_is_shown_alone(capsys):
 def test_what_looks_like_a_repetition_and_is_none():
     text = "base: &base {train: {seed: 1}}\nother:\n  <<: *base\n  train: {seed: 2}\nlist: [{a: 1}, {a: 2}]\n1: a\n'2': b\n"
     assert parse(text, "a.yaml")["other"] == {"train": {"seed": 2}}
-    Path("mine.yaml").write_text("targets: [tier1, eng]\nbatches: {mine: [eng, deu]}\n")
+    Path("mine.yaml").write_text("targets: [tier1, eng]\ngroups: {mine: [eng, deu]}\n")
     assert loading.load(["mine.yaml"]).targets().count("eng") == 1
     for path in [*ROOT.glob("config/**/*.yaml"), *ROOT.glob("profiles/*/*.yaml"), *ROOT.glob("envs/*.yaml")]:
         parse(path.read_text(), path)

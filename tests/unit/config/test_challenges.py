@@ -28,8 +28,8 @@ def test_a_preset_gives_the_text_the_length_the_snapshots_and_the_suites(name):
     assert model.languages and all(code.startswith(name) for code in model.languages)
     assert model.run.snapshots == list(BABYLM[: POINTS[rules.track]])
     assert model.run.snapshots[-1] * 1e6 == rules.words, "the last point is the end of the longest run"
-    assert 0.97 * rules.words <= model.train.words <= rules.words, "which has this point"
-    assert model.scored and model.origins["train.words"] == f"config/presets/{name}.yaml"
+    assert 0.97 * rules.words <= model.train.max_words <= rules.words, "which has this point"
+    assert model.scored and model.origins["train.max_words"] == f"config/presets/{name}.yaml"
     assert json.loads(submission_of(made, "mine")["rules"])["track"] == rules.track
     assert configuration(name, preset=["auto", name]).model("mine").model == model.model
 
@@ -52,7 +52,7 @@ def test_the_texts_of_the_languages_together_are_read_ten_times_at_most():
     made = configuration("babylm_multilingual")
     corpora = [made.corpus(code).corpus for code in made.languages_of("mine")]
     read = sum(int(each.budget.split()[0]) * (1 - each.validation_share) for each in corpora)
-    assert 0.99e8 < read < 1e8 and made.model("mine").train.words <= 10 * read
+    assert 0.99e8 < read < 1e8 and made.model("mine").train.max_words <= 10 * read
 
 
 def test_an_unknown_submission_is_refused_with_the_nearest():
@@ -67,22 +67,29 @@ CONTINUES = {"models": {"more": {"like": "mine", "model": {"source": "mine"}}}}
 @pytest.mark.parametrize(
     ("more", "entry", "model", "words"),
     [
-        ({}, {"train": {"words": "101M"}}, "mine", "train.words = 101000000 of model mine: .* 100,000,000 at most"),
-        ({}, {"train": {"words": None}}, "mine", "train.words = None of model mine: .* 100,000,000 at most"),
+        (
+            {},
+            {"train": {"max_words": "101M"}},
+            "mine",
+            "train.max_words = 101000000 of model mine: .* 100,000,000 at most",
+        ),
+        ({}, {"train": {"max_words": None}}, "mine", "train.max_words = None of model mine: .* 100,000,000 at most"),
         (
             {},
             {"model": {"source": "./a"}, "tokenizer": {"prefix_space": False}},
             "mine",
             "model.source = './a': .* a model of this workflow",
         ),
-        (CONTINUES, {}, "more", "train.words = 100000000 of model more, 100000000 of model mine"),
+        (CONTINUES, {}, "more", "train.max_words = 100000000 of model more, 100000000 of model mine"),
     ],
 )
 def test_the_limit_of_words_holds_for_what_is_submitted(more, entry, model, words):
     made = configuration(more=more, **entry)
     with pytest.raises(UserError, match=rf"^config/(config|presets/babylm_strict_small).yaml.*: {words}"):
         submission_of(made, model)
-    assert submission_of(configuration(more=CONTINUES, train={"words": "40M"}), "more"), "together 80 of 100 million"
+    assert submission_of(configuration(more=CONTINUES, train={"max_words": "40M"}), "more"), (
+        "together 80 of 100 million"
+    )
 
 
 def test_suites_of_a_language_cover_every_text_in_it():

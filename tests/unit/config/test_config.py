@@ -45,12 +45,12 @@ def test_defaults_hold_every_key_and_document_it():
 
 
 def test_language_table_has_the_tiers_of_babybabellm():
-    batches = configuration().batches
-    assert [len(batches[f"tier{tier}"]) for tier in (1, 2, 3)] == [9, 15, 21]
+    groups = configuration().groups
+    assert [len(groups[f"tier{tier}"]) for tier in (1, 2, 3)] == [9, 15, 21]
     small, all_of_them = (configuration().languages_of(f"multilingual_{name}") for name in ("small", "all"))
-    assert set(small) == set(batches["tier1"])
-    assert set(all_of_them) == {code for batch in batches.values() for code in batch}
-    assert set(batches["tier1"]) == {"bul", "zho", "nld", "eng", "fra", "deu", "ind", "fas", "ukr"}
+    assert set(small) == set(groups["tier1"])
+    assert set(all_of_them) == {code for group in groups.values() for code in group}
+    assert set(groups["tier1"]) == {"bul", "zho", "nld", "eng", "fra", "deu", "ind", "fas", "ukr"}
 
 
 def test_later_layers_beat_earlier_ones():

@@ -34,7 +34,7 @@ def refused(experiment: object, **more) -> str:
 def test_cells_are_models_that_inherit_from_the_base():
     """With readable names, in the order of the grid; the seeds follow that of the base."""
     made = configuration({"masking": MASKING}, models={"eng": {"train": {"epochs": 3, "seed": 7}}})
-    assert made.batches["masking"] == [
+    assert made.groups["masking"] == [
         f"masking_{ratio}_{optimizer}_s{seed}"
         for ratio in ("ratio1o4", "ratio1o2")
         for optimizer in ("lamb", "adamw")
@@ -61,18 +61,18 @@ def test_cells_are_models_that_inherit_from_the_base():
 )
 def test_names_say_what_a_cell_is(vary, labels):
     made = configuration({"a": {"base": "eng", "vary": vary}})
-    assert [name.removeprefix("a_").removesuffix("_s1") for name in made.batches["a"]] == labels
+    assert [name.removeprefix("a_").removesuffix("_s1") for name in made.groups["a"]] == labels
 
 
 def test_two_cells_never_share_a_name():
     """A value that looks like an earlier one in a name gets a digest. A cell more renames no other."""
     vary = [{"train.learning_rate": 0.001}, {"train.weight_decay": 0.1}, {"train.learning_rate_floor": 0.1}]
     values = ["a b", "a.b", "c"]
-    names = configuration({"a": {"base": "eng", "vary": {"tokenizer.revision": values}}}).batches["a"]
+    names = configuration({"a": {"base": "eng", "vary": {"tokenizer.revision": values}}}).groups["a"]
     assert len(set(names)) == 3 and all(map(NAME.fullmatch, names)) and names[2] == "a_c_s1"
     assert names[0] == "a_ab_s1" and re.fullmatch(r"a_ab_[0-9a-f]{8}_s1", names[1])
-    assert names[:1] == configuration({"a": {"base": "eng", "vary": {"tokenizer.revision": values[:1]}}}).batches["a"]
-    assert len(set(configuration({"a": {"base": "eng", "vary": vary}}).batches["a"])) == 3
+    assert names[:1] == configuration({"a": {"base": "eng", "vary": {"tokenizer.revision": values[:1]}}}).groups["a"]
+    assert len(set(configuration({"a": {"base": "eng", "vary": vary}}).groups["a"])) == 3
 
 
 def test_names_that_are_taken_are_refused():
@@ -92,9 +92,9 @@ def test_cells_can_be_bases_and_sources_of_others():
     made = configuration(
         {"b": grid | {"base": "u"}, "a": grid, "c": grid | {"base": ["eng", "two"]}},
         models=models,
-        batches={"two": ["deu"]},
+        groups={"two": ["deu"]},
     )
-    assert made.batches["c"][::2] == ["c_eng_adamw_s1", "c_deu_adamw_s1"], "several bases have all cells each"
+    assert made.groups["c"][::2] == ["c_eng_adamw_s1", "c_deu_adamw_s1"], "several bases have all cells each"
     assert (made.model("t").train.optimizer, made.model("t").train.seed) == ("adamw", made.model("eng").train.seed + 1)
     assert made.model("b_adamw_s2").source.name == "a_adamw_s2"
 

@@ -37,7 +37,7 @@ def test_a_model_may_have_presets_of_its_own():
     models = {"eng": {"preset": ["tiny", "tuned"]}, "more": {"like": "eng"}, "old": {"like": "more", "preset": "tiny"}}
     grid = {"base": "deu", "vary": {"preset": ["tiny", ["tiny", "tuned"]]}, "compare_with": {"preset": "tiny"}}
     made = configuration({"models": models, "experiments": {"both": grid}})
-    optimizers = [made.model(name).train.optimizer for name in ("eng", "more", "old", *made.batches["both"])]
+    optimizers = [made.model(name).train.optimizer for name in ("eng", "more", "old", *made.groups["both"])]
     assert optimizers == ["muon", "muon", "lamb", "lamb", "muon"]
 
 

@@ -80,7 +80,7 @@ READING = {"suites": {"own": {key: PAIRS[key] for key in ("files", "languages")}
 OF_WORDS = {"kind": "tagging", "train": ["a.conll"], "test": ["b.conll"], "language": "eng", "word": 1, "label": 2}
 WORDS = {"tasks": {"own": OF_WORDS}}
 FEW = {"languages": ["eng", "deu"], "evaluation": {"suites": ["blimp"], "snapshot_suites": [], "tasks": []}}
-FEW_WORDS = FEW | {"train": {"words": "1M", "max_steps": None}}
+FEW_WORDS = FEW | {"train": {"max_words": "1M", "max_steps": None}}
 IN_NO_CHALLENGE = {"models": {"m": FEW_WORDS}}
 IN_CHALLENGE = {"models": {"m": FEW_WORDS | {"submission": "babylm_2026_strict_small"}}}
 SNAPSHOTS = {"run": {"snapshots": [1]}}
@@ -106,7 +106,7 @@ class Instead(dict):
 # what is configured instead of parts of BASE, so that the key matters, or does not | keys with other values than in BASE,
 # one after the other.
 KEYS = """
-- | - | - | {targets: [deu], batches: {mine: [eng]}, experiments: {seeds: {base: m, seeds: 2}}}
+- | - | - | {targets: [deu], groups: {mine: [eng]}, experiments: {seeds: {base: m, seeds: 2}}}
 - | tokenizer | - | {preset: small}
 - | train | - | {preset: [tiny, tuned]}
 - | suite task | ROWS_TOO | {evaluation_data: more}
@@ -148,7 +148,7 @@ model | - | - | {revision: v1, local_window_length: 64}
 model | train | LONGER_ROWS | {max_position_embeddings: 64}
 model | - | NORBERT4 | {position_bucket_size: 16}
 model | train | NORBERT4 | {local_global_ratio: 3, local_window_length: 64}
-train | train | - | {seed: 43, epochs: 3, max_steps: 9, words: 10M, global_batch_tokens: 8192, batch_reduction: 2}
+train | train | - | {seed: 43, epochs: 3, max_steps: 9, max_words: 10M, global_batch_tokens: 8192, batch_reduction: 2}
 train | train | - | {micro_batch_tokens: 2048, sequence_lengths: [64, 128, 256], phase_starts: [0, 0.5, 0.9]}
 train | train | - | {order: documents, objective: causal, token_weighted: true, mask_rate_start: 0.5}
 train | train | - | {mask_rate_end: 0.5, mask_random: 0.2, mask_keep: 0.2, optimizer: adamw, learning_rate: 0.5}
@@ -158,8 +158,8 @@ train | train | - | {precision: bf16, activation_checkpointing: true, non_finite
 train | - | STEPS | {epochs: 3}
 train | train | HYBRID | {hybrid_ratio: 1/4}
 train | - | CAUSAL | {hybrid_ratio: 1/4, mask_rate_start: 0.5, mask_random: 0.2}
-train | train | DIFFUSION | {noise: cosine}
-train | - | - | {noise: cosine, unknown_context: 0.5}
+train | train | DIFFUSION | {noise_schedule: cosine}
+train | - | - | {noise_schedule: cosine, unknown_context: 0.5}
 train | train | ADAPTERS | {lora_rank: 8, lora_alpha: 4}
 train | train | ON_ANOTHER | {freeze: encoder}
 train | train | LABELS | {unknown_context: 0.5, typos: 0.5}
@@ -171,8 +171,8 @@ export | export | - | {variants: [ema], default_variant: main, logits_alignment:
 evaluation | evaluate | - | {sequence_length: 64, documents: 9}
 evaluation | evaluate | DIFFUSION | {diffusion_samples: 9}
 evaluation | suite | - | {suites: [own, english_basics]}
-evaluation | score | - | {pairs: 9, masked_pairs: 9}
-evaluation | - | CAUSAL | {masked_pairs: 9}
+evaluation | score | - | {max_items: 9, max_masked_items: 9}
+evaluation | - | CAUSAL | {max_masked_items: 9}
 evaluation | score | SNAPSHOTS | {snapshots: true, snapshot_suites: [own]}
 evaluation | - | - | {backend: mlm}
 evaluation | submission | IN_CHALLENGE | {backend: mlm}
@@ -211,7 +211,7 @@ tuning | - | - | {seeds: [7]}
 tuning | tune | TASK_ALONE | {seeds: [7]}
 run | - | - | {checkpoint_every: 9, checkpoint_minutes: 0.5, keep: 9, log_every: 9, validate_every: 9}
 run | - | - | {validation_tokens: 9, snapshots: [1, 2], micro_batch_tokens: 4096}
-run | - | - | {compile: never, checkpoints: 'file:///kept', tracking: wandb}
+run | - | - | {compile: never, checkpoint_mirror: 'file:///kept', tracking: wandb}
 resources | - | - | {gpus: 9}
 """
 

@@ -173,7 +173,7 @@ HOSTILE = (
 def suite(text: str, methods: dict, kind: str, of: str, **figures) -> SuiteScores:
     """A suite whose data are this text; `figures`: more of the manifest of its items."""
     hub = {"repository": text, "revision": "main", "commit": text}
-    about = {"suite": text, "headline": {"method": "causal", "of": of}, "masked_pairs": 50, "kind": kind}
+    about = {"suite": text, "headline": {"method": "causal", "of": of}, "max_masked_items": 50, "kind": kind}
     found = about | {"languages": {"eng": {"methods": methods, "pairs": {"hub": hub} | figures}}}
     return SuiteScores(text, found)
 

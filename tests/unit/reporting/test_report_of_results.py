@@ -69,7 +69,7 @@ def test_the_headline_is_that_of_the_scores_where_pairs_have_no_phenomenon(asked
 
 def test_each_score_has_its_own_number_of_pairs_and_the_most_precise_is_the_headline(tmp_path, asked):
     """Of a hybrid model whose masked scores are a sample: the causal one. A sample is said where its scores stand."""
-    report_results.make(graph_of(), "eng", {"blimp": ["eng"]}, masked_pairs=5)
+    report_results.make(graph_of(), "eng", {"blimp": ["eng"]}, max_masked_items=5)
     model = there(asked)
     methods = model.scores["blimp"]["languages"]["eng"]["methods"]
     text = page(asked, [model])

@@ -1,4 +1,4 @@
-"""How many tokens masked diffusion hides by `train.noise`, against the formulas."""
+"""How many tokens masked diffusion hides by `train.noise_schedule`, against the formulas."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def diffusion(**values) -> Diffusion:
 def aims(noise: str, every: int, rows: int = 40_000):
     """What rows of so many targets learn; their times fill [0, 1) evenly."""
     targets = np.full(rows, every)
-    return diffusion(noise=noise).aims(5, 100, np.arange(rows), np.arange(rows), targets, targets)
+    return diffusion(noise_schedule=noise).aims(5, 100, np.arange(rows), np.arange(rows), targets, targets)
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 17, 60])
@@ -41,7 +41,9 @@ def test_long_rows_have_the_published_shares_and_weights():
     usual = found.targets > 1000  # of few hidden tokens the exact weight differs
     assert usual.mean() > 0.9
     assert found.importance[usual] == pytest.approx((derivative / (1 - alpha))[usual], rel=2e-3)
-    assert (found.targets / every).mean() == pytest.approx(diffusion(noise="cosine").mask_rate(5, 100), abs=2e-3)
+    assert (found.targets / every).mean() == pytest.approx(
+        diffusion(noise_schedule="cosine").mask_rate(5, 100), abs=2e-3
+    )
 
 
 def test_rows_without_targets_hide_none():
@@ -51,6 +53,8 @@ def test_rows_without_targets_hide_none():
 
 def test_validation_measures_the_same_whatever_the_noise():
     number, every = np.arange(50), np.full(50, 40)
-    one, other = (diffusion(noise=noise).validation_aims(0, number, every, every) for noise in ("uniform", "cosine"))
+    one, other = (
+        diffusion(noise_schedule=noise).validation_aims(0, number, every, every) for noise in ("uniform", "cosine")
+    )
     assert (one.targets == other.targets).all() and (one.importance == other.importance).all()
     assert one.targets.tolist() == (1 + np.floor((5**0.5 - 1) / 2 * number % 1 * 40)).tolist()

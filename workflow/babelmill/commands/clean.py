@@ -8,7 +8,7 @@ all models of the configuration: targets, `models:`, experiments, and languages 
 What lies in `results/checkpoints` is kept for as long as its model is asked for; a folder in which a process works now
 stays.
 
-What `run.checkpoints` keeps elsewhere stays; a line names the place.
+What `run.checkpoint_mirror` keeps elsewhere stays; a line names the place.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
             print(f"{size / 2**20:10,.1f} MiB  {path}")
         if args.remove:
             path.unlink() if path.is_file() or path.is_symlink() else shutil.rmtree(path)
-    elsewhere = {graph.configuration.model(model).run.checkpoints for model in models_of(graph)}
+    elsewhere = {graph.configuration.model(model).run.checkpoint_mirror for model in models_of(graph)}
     for url in sorted(filter(None, elsewhere)):
         print(f"{url}: not looked at; delete there what you no longer need ({url}/RUN, named as above)")
     count = plural(sum(path.parent.parent != SETTINGS for path in found), "result")

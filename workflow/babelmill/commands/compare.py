@@ -209,7 +209,9 @@ def on_items(kind: OfSentences, about: dict[str, Any], rows: list[pa.Table], met
     points = np.array([kind.points(each, method) for each, method in zip(rows, methods, strict=True)])
     common = ~np.isnan(points).any(0)
     if not common.any():
-        raise UserError(f"{about['suite']}: no {kind.item} was scored by both; score them with the same masked_pairs")
+        raise UserError(
+            f"{about['suite']}: no {kind.item} was scored by both; score them with the same max_masked_items"
+        )
     every = rows[0]["paradigm"].to_pylist()
     sizes = dict(Counter(every)) if any(most_pairs(about, method) for method in methods) else None
     paradigms, phenomena = (np.array(rows[0][key].to_pylist(), object)[common] for key in ("paradigm", "phenomenon"))

@@ -1,7 +1,7 @@
 """Show what training will cost, before any job is submitted.
 
     babelmill plan                                 # for the configuration's targets
-    babelmill plan tier1 --profile profiles/slurm  # for a batch, on the GPUs of a cluster
+    babelmill plan tier1 --profile profiles/slurm  # for a group, on the GPUs of a cluster
     babelmill plan eng --gpu A100 --gpus 4
 
 Steps are computed as in training, from the tokens of the shards; before there are any, tokens are estimated, and the
@@ -298,7 +298,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a batch (default: the targets)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a group (default: the targets)")
     loading.add_arguments(parser)
     parser.add_argument("--gpu", help=f"assume this GPU (default: gpu_model of the profile, or {ASSUMED_GPU})")
     parser.add_argument("--gpus", type=int, metavar="N", help="assume N GPUs per job; 0: the processor")

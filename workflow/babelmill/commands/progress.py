@@ -170,7 +170,7 @@ def status_of(graph: Graph, model: str) -> Status:
     training = results[-1].training
     if training and (stage == "train" or training.is_there):
         add_training(status, training)
-    elsewhere = graph.configuration.model(model).run.checkpoints
+    elsewhere = graph.configuration.model(model).run.checkpoint_mirror
     if stage == "train" and elsewhere and status.state != "running":
         status.note = "; ".join(filter(None, [status.note, f"{elsewhere} may have a later checkpoint"]))
     return status

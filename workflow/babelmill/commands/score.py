@@ -5,8 +5,9 @@
     babelmill score converted/eng --words sentences.txt > words.tsv    # the surprisal of each word of a text
 
 MODEL is a folder that transformers loads as a causal or masked language model, or a repository on the Hub, which is
-fetched at one commit. The suite is one of the configuration's (config/README.md), and `evaluation.pairs` and
-`evaluation.masked_pairs` say how many of its pairs are scored. The scores have the same form as those in results/score.
+fetched at one commit. The suite is one of the configuration's (config/README.md), and `evaluation.max_items` and
+`evaluation.max_masked_items` say how many of its items are scored. The scores have the same form as those in
+results/score.
 After an interruption, the same command continues; what is finished is not scored again.
 
 With `--words`, each line of the file is one sentence, and the output has -log2 p of each word in bits, as tab-separated
@@ -68,7 +69,10 @@ def run(args: argparse.Namespace) -> None:
     values |= how_scored(suite) | {"methods": methods_of(folder)}
     named = args.model.removeprefix("converted/").rstrip("/")
     evaluation = configuration.model(named if named in configuration.known_models() else languages[0]).evaluation
-    values |= {"pairs": evaluation.pairs, "masked_pairs": evaluation.masked_pairs}
+    values |= {
+        "max_items": evaluation.max_items,
+        "max_masked_items": evaluation.max_masked_items,
+    }
     settings = ScoreStage(**values, raw=values)
     out = args.out or Path("scores", name, args.suite)
     suites = [by_hand.made_by_hand(graph, "suite", code, args.suite) for code in languages]

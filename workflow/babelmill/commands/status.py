@@ -1,7 +1,7 @@
 """Show how far models are: the stage that each is at, and how its training goes.
 
     babelmill status            # the targets, and all other models that have begun
-    babelmill status tier1      # the models of a batch
+    babelmill status tier1      # the models of a group
     babelmill status --watch    # renewed every 5 seconds until Ctrl-C, which never ends the run
     babelmill status --runs     # all training runs of this folder: steps, tokens, hours, scores
 
@@ -51,7 +51,7 @@ def status_table(statuses: list[Status], width: int) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="a model or a batch (default: targets and all begun)")
+    add("names", nargs="*", metavar="NAME", help="a model or a group (default: targets and all begun)")
     add("--runs", action="store_true", help="list all training runs of this folder, of earlier settings, too")
     add("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="renew it (default: every 5 seconds)")
     loading.add_arguments(parser)

@@ -20,7 +20,7 @@ from babelmill.stages import STAGES
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    words = "a model, batch or experiment (default: the configuration's targets)"
+    words = "a model, group or experiment (default: the configuration's targets)"
     parser.add_argument("models", nargs="*", metavar="MODEL", help=words)
     loading.add_arguments(parser)
 

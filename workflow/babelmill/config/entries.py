@@ -316,7 +316,7 @@ class ModelEntry(Preset):
 class Experiment(Section):
     """An entry of `experiments:`: models that differ in a few keys, and in their seeds."""
 
-    # The model, batch or list of these that all cells inherit from.
+    # The model, group or list of these that all cells inherit from.
     base: Text | Annotated[list[Text], Field(min_length=1)]
     # What differs, by dotted key: lists of values, all combined with each other; or a list of mappings, one a cell.
     # Without it, the base itself is the only cell.
@@ -336,7 +336,7 @@ class User(Sections):
 
     targets: Names
     preset: Presets
-    batches: dict[str, Names]
+    groups: dict[str, Names]
     suites: dict[str, Suite]
     tasks: dict[str, Task]
     models: dict[str, ModelEntry]

@@ -39,7 +39,7 @@ class Cell(NamedTuple):
 
 
 def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> list[Cell]:
-    """Return all models of an experiment, by base (with batches expanded), cell and seed; `where` begins errors."""
+    """Return all models of an experiment, by base (with groups expanded), cell and seed; `where` begins errors."""
     found = experiment.vary
     if isinstance(found, dict):  # all combinations of a grid
         found = [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
@@ -54,7 +54,7 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
     wanted = experiment.compare_with
     if wanted is not None and wanted not in found:
         raise UserError(f"{where}.compare_with = {wanted}: the values of a cell are expected; cells are {some(labels)}")
-    several = bases != [experiment.base]  # a list or a batch, even of one
+    several = bases != [experiment.base]  # a list or a group, even of one
     made = itertools.product(bases, zip(found, labels, strict=True), range(1, experiment.seeds + 1))
     return [
         Cell(

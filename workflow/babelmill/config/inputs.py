@@ -202,11 +202,11 @@ def repository(resolved: ResolvedModel) -> str:
 def bytes_per_word(resolved: ResolvedModel) -> dict[str, float]:
     """Return {code: bytes per word} of the languages of a model whose words are counted in bytes.
 
-    These are languages whose script does not separate words, and with `train.words` all languages of a mixture: its
+    These are languages whose script does not separate words, and with `train.max_words` all languages of a mixture: its
     words are English-equivalent, as in budgets.
     """
     rows = resolved.rows.values()
-    if resolved.train.words and len(rows) > 1:
+    if resolved.train.max_words and len(rows) > 1:
         return {row.code: WORD * row.byte_premium for row in rows}
     return {row.code: row.bytes_per_word for row in rows if row.bytes_per_word is not None}
 

@@ -444,9 +444,9 @@ class Train(Section):
     """Objective, data schedule and optimiser."""
 
     seed: Annotated[NonNegative, Field(lt=2**63)]
-    epochs: Annotated[Number, Field(gt=0, le=1e6), OnlyIf(max_steps=None, words=None, otherwise=1.0)]
+    epochs: Annotated[Number, Field(gt=0, le=1e6), OnlyIf(max_steps=None, max_words=None, otherwise=1.0)]
     max_steps: Annotated[Positive, Field(le=MAX_STEPS)] | None
-    words: Words | None = None
+    max_words: Words | None = None
     global_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)]
     batch_reduction: Annotated[Number, Field(ge=1, le=1e6)]
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | None = None
@@ -460,7 +460,7 @@ class Train(Section):
     mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf(objective=MASKING, otherwise=1.0)]
     mask_random: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
     mask_keep: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
-    noise: Annotated[Literal["uniform", "cosine"], OnlyIf(objective="diffusion")] = "uniform"
+    noise_schedule: Annotated[Literal["uniform", "cosine"], OnlyIf(objective="diffusion")] = "uniform"
     optimizer: Literal["lamb", "adamw", "muon"]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share
@@ -498,9 +498,9 @@ class Train(Section):
             "warmup cooldown: together 1 at most": self.warmup + self.cooldown <= 1 + 1e-9,
             "global_batch_tokens sequence_lengths: at least the longest row": self.global_batch_tokens >= longest,
             "micro_batch_tokens sequence_lengths: at least the longest row": micro >= longest,
-            "words max_steps: one of the two": not self.words or self.max_steps is None,
+            "max_words max_steps: one of the two": not self.max_words or self.max_steps is None,
             "lora_alpha lora_rank: an alpha needs a rank": self.lora_alpha is None or self.lora_rank,
-            "words objective: labels are trained for epochs": not (labels and self.words),
+            "max_words objective: labels are trained for epochs": not (labels and self.max_words),
             "sequence_lengths objective: one length with labels, such as [128]": not labels or len(starts) == 1,
             "lora_rank objective: 0 with labels": not (labels and self.lora_rank),
             "order objective: rows with labels, in a new order each epoch": not labels or self.order == "rows",
@@ -561,8 +561,8 @@ class Evaluation(Section):
     diffusion_samples: Annotated[Integer, Field(ge=1, le=1024)] = 16
     documents: Annotated[Integer, Field(ge=2)] | None = None
     suites: Names = []
-    pairs: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
-    masked_pairs: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
+    max_items: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
+    max_masked_items: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
     snapshots: bool = False
     snapshot_suites: Names = []
     backend: Literal["causal", "mlm"] | None = None
@@ -632,7 +632,7 @@ class Run(Section):
     snapshots: Snapshots = []
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] = 16_384
     compile: Literal["auto", "always", "never"] = "auto"
-    checkpoints: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
+    checkpoint_mirror: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]
 
 

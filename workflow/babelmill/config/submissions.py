@@ -169,10 +169,10 @@ def refuse_more_words(resolved: ResolvedModel, rules: Rules) -> None:
     if source := chain[-1].source:
         where = f"{chain[-1].origins['model.source']}: model.source = {source.name!r}"
         raise UserError(f"{where}: {rules.title} allows a model of this workflow, or none")
-    words = [each.train.words for each in chain]
+    words = [each.train.max_words for each in chain]
     if None in words or sum(each or 0 for each in words) > rules.words:
-        said = ", ".join(f"{each.train.words} of model {each.name}" for each in chain)
-        where = f"{chain[0].origins['train.words']}: train.words = {said}"
+        said = ", ".join(f"{each.train.max_words} of model {each.name}" for each in chain)
+        where = f"{chain[0].origins['train.max_words']}: train.max_words = {said}"
         raise UserError(f"{where}: {rules.title} allows {rules.words:,} at most, in all")
 
 

@@ -1,8 +1,8 @@
 """Read a suite's scores in scores.json: which of them is the headline, and of how many pairs.
 
-A hybrid model has several scores, and those that hide tokens may be of a small sample of the pairs (`evaluation.pairs`
-and `masked_pairs`). The headline is the most precise score. All readers of scores.json ask these functions, so that a
-report, a comparison and a run's last lines name the same number.
+A hybrid model has several scores, and those that hide tokens may be of a small sample of the pairs
+(`evaluation.max_masked_items`). The headline is the most precise score. All readers of scores.json ask these functions,
+so that a report, a comparison and a run's last lines name the same number.
 """
 
 from collections import Counter
@@ -46,9 +46,9 @@ def weighting(of: str) -> str:
 def most_pairs(asked: Mapping[str, Any], method: str) -> int | None:
     """Return how many pairs of each paradigm a method scores at most (None: all).
 
-    `asked`: has the keys `pairs` and `masked_pairs` of the section `evaluation`; a missing key means `all`.
+    `asked`: has the keys `max_items` and `max_masked_items` of the section `evaluation`; a missing key means `all`.
     """
-    keys = ("pairs",) if method == "causal" else ("pairs", "masked_pairs")
+    keys = ("max_items",) if method == "causal" else ("max_items", "max_masked_items")
     return min((limit for key in keys if (limit := asked.get(key, "all")) != "all"), default=None)
 
 

@@ -18,9 +18,9 @@ from babelmill.stages import STAGES
 
 
 def asked_of(graph: Graph, name: str) -> dict[str, Any]:
-    """Return what a report is about; raise a UserError if there is no such batch or model.
+    """Return what a report is about; raise a UserError if there is no such group or model.
 
-    `name`: a batch, a model, `all`, or several of them joined by `+`.
+    `name`: a group, a model, `all`, or several of them joined by `+`.
     """
     configuration = graph.configuration
     models = configuration.models_of(name.split("+"))

@@ -113,11 +113,11 @@ class RunFolder(contextlib.ExitStack):
 
         Raises:
             UserError: another run writes here, the attempt must not begin (see `begin_attempt`), or the place of
-                `run.checkpoints` does not answer.
+                `run.checkpoint_mirror` does not answer.
         """
         self.enter_context(locked(self.path))
         done = self.checkpoints.newest()
-        if elsewhere := self._run.checkpoints:
+        if elsewhere := self._run.checkpoint_mirror:
             self._copies = Copies(elsewhere, self.path, self.checkpoints)
             done = self._copies.fetch(done)
         if done:
@@ -154,7 +154,7 @@ class RunFolder(contextlib.ExitStack):
 
     @property
     def seconds_to_copy(self) -> float:
-        """Return how long it took to copy a checkpoint to the place of `run.checkpoints`."""
+        """Return how long it took to copy a checkpoint to the place of `run.checkpoint_mirror`."""
         return self._copies.seconds if self._copies else 0.0
 
     def validating(self, how_far: dict[str, Any] | None) -> None:

@@ -75,7 +75,7 @@ class Scored:
                 raise UserError(
                     f"{self.folder}: an item of {line(self.task.suite or '')} has no {self.method} score"
                     f" ({line(options[0], 60)!r}): it is longer than the model reads, or only a sample was scored"
-                    " (evaluation.pairs, masked_pairs)"
+                    " (evaluation.max_items, max_masked_items)"
                 )
             yield options, *row
 

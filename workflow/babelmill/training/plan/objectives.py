@@ -223,7 +223,7 @@ class Diffusion(Objective):
     exactly k = 1 + floor(t e) of them, and each represents e / k targets. The expectation is the same, but the plan
     knows the counts, and t is spread evenly over the rows of a batch. The loss is sum (e / k) cross-entropy / sum e.
 
-    With `train.noise: cosine` (Kosmopoulou et al., 2025, arXiv:2509.05056), k = 1 + floor(p e) with
+    With `train.noise_schedule: cosine` (Kosmopoulou et al., 2025, arXiv:2509.05056), k = 1 + floor(p e) with
     p = 1 - cos(pi t / 2), so most rows hide few tokens. If k is drawn with probability q(k), each target represents
     1 / (k q(k)) targets. So the expectation is still the same. For long rows this is the published weight, the
     derivative of p over p.
@@ -251,7 +251,7 @@ class Diffusion(Objective):
     ) -> Aims:
         """See `Objective.aims`."""
         first = randomness.uniform(randomness.key(self.train.seed, RATES, step))
-        at = self._at_cosine if self.train.noise == "cosine" else self._at
+        at = self._at_cosine if self.train.noise_schedule == "cosine" else self._at
         return at((first + GOLDEN_RATIO * np.arange(len(every))) % 1, every)
 
     def validation_aims(self, kind: int, number: np.ndarray, hideable: np.ndarray, every: np.ndarray) -> Aims:
@@ -260,7 +260,7 @@ class Diffusion(Objective):
 
     def mask_rate(self, step: Amount, steps: int) -> Amount:
         """Return the mean share, which is the same at all steps."""
-        return (1 - 2 / np.pi if self.train.noise == "cosine" else 0.5) + 0 * step
+        return (1 - 2 / np.pi if self.train.noise_schedule == "cosine" else 0.5) + 0 * step
 
     def target_share(self, mask_rate: Amount) -> Amount:
         """See `Objective.target_share`."""

@@ -99,7 +99,7 @@ class Plan:
         weights: exponent of the mixture, see `proportions`.
         layouts: the rows of each language's training shard.
         blocks_weight: for the objective `labels`, see `LabelsObjective`.
-        words: the number of words of each language's text, for `train.words`.
+        words: the number of words of each language's text, for `train.max_words`.
 
     Raises:
         UserError: a shard is empty, or a global batch is too small for the hybrid ratio.
@@ -121,7 +121,7 @@ class Plan:
         self._order = [functools.lru_cache(2)(permutation) for _ in layouts]
         self._shuffled = [functools.lru_cache(2)(each.shuffled) for each in layouts if isinstance(each, Packed)]
         self.mixture = LanguageSchedule(proportions([layout.tokens for layout in layouts], weights))
-        rate = self.words_per_token(words) if train.words else 0.0
+        rate = self.words_per_token(words) if train.max_words else 0.0
         self._lengths, rows = whole_run(train, self.tokens, rate, self.objective.smallest_batch)
         self.steps = len(rows)
         self._first_rows = np.concatenate([[0], rows.cumsum()])

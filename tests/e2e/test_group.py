@@ -1,4 +1,4 @@
-"""A batch in which some models fail: the others are converted, and the end says what failed, where and why."""
+"""A group in which some models fail: the others are converted, and the end says what failed, where and why."""
 
 import re
 
@@ -15,7 +15,7 @@ def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
         "deu": {"evaluation": {"documents": 10, "sequence_length": 64}, "card": {"license": "cc-by-4.0"}},
         "hasty": {"languages": ["deu"], "train": SMALL["train"] | EXPLODING},
     }
-    workspace.configure(SMALL | {"models": models, "batches": {"mine": ["eng", *models]}})
+    workspace.configure(SMALL | {"models": models, "groups": {"mine": ["eng", *models]}})
     done = workspace.snakemake("mine", "--profile", ROOT / "profiles/local", "--retries", "1", check=False)
     assert done.returncode == 1
     output = done.stdout + done.stderr
