@@ -76,7 +76,7 @@ def test_two_cells_never_share_a_name():
 
 
 def test_names_that_are_taken_are_refused():
-    said, cell = "experiments.masking: {} is a model or batch of another entry", "masking_ratio1o4_lamb_s1"
+    said, cell = "experiments.masking: {} is a model or group of another entry", "masking_ratio1o4_lamb_s1"
     for taken in ("masking", cell):
         assert said.format(taken) in refused(MASKING, models={taken: {"languages": ["eng"]}})
     with pytest.raises(UserError, match=r"there is no experiment 'maskin'; did you mean masking\?"):
