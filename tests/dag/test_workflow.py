@@ -57,6 +57,7 @@ def test_a_batch_is_published(fresh, monkeypatch):
         ("converted/enf", ["no model 'enf'", "eng"]),
         ("results/shards/eng-0123456789/manifest.json", ["error: results/shards/eng-0123456789: no model asks for"]),
         ("eng", ["error: there is no target eng; did you mean converted/eng?"]),
+        ("convertd/eng", ["error: there is no target convertd/eng; did you mean converted/eng?"]),
         ("tier4", ["error: there is no target tier4; did you mean", "tier1"]),
         ("converted/a?sig=1f", ["error: there is no model 'a?***'"]),  # as a key of an address
         ("converted/eng/config.json", ["error: there is no model 'eng/config.json'"]),
@@ -70,13 +71,20 @@ def test_a_name_that_does_not_exist_is_one_clear_line(fresh, target, words):
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_bad_value_stops_before_anything_runs(fresh):
-    fresh.configure({"train": {"mask_rate_start": 1.5}, "corpus": {"builtin": "python-docs"}})
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"train": {"mask_rate_start": 1.5}}, "train.mask_rate_start = 1.5"),
+        ({"preset": "tiney"}, "preset = 'tiney' of model eng: there is no such file; did you mean tiny"),
+    ],
+)
+def test_a_bad_value_stops_before_anything_runs(fresh, values, words):
+    fresh.configure(values | {"corpus": {"builtin": "python-docs"}})
     done = fresh.snakemake("converted/eng", "--profile", ROOT / "profiles/local", check=False)
     assert done.returncode == 1
     first, _, error = done.stderr.splitlines()
     assert first.startswith("Using profile ") and not done.stdout
-    assert error.startswith("error: config/config.yaml: train.mask_rate_start = 1.5")
+    assert error.startswith(f"error: config/config.yaml: {words}")
     assert not (fresh.path / "results/corpus").exists()
 
 

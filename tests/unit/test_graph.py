@@ -11,7 +11,7 @@ from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, canonical_json, read_json, write_json
 from babelmill.graph import Graph, reasons
-from babelmill.stages import STAGES, run_settings_of
+from babelmill.stages import STAGES
 from helpers.results.finished import finish
 
 TEXT = {code: {"corpus": {"files": [f"{code}.txt"]}} for code in ("eng", "deu")}
@@ -71,7 +71,9 @@ def test_a_path_has_the_languages_and_the_digest_of_the_settings():
 
 
 def test_a_model_that_continues_another_is_made_from_its_training(folder):
-    more = {"more": {"model": {"source": "eng"}, "train": {"epochs": 1}, "run": {"keep": 9}, "resources": {"gpus": 4}}}
+    more = {
+        "more": {"model": {"source": "eng"}, "train": {"epochs": 1}, "run": {"log_every": 9}, "resources": {"gpus": 4}}
+    }
     asked = graph(more)
     training, source = asked.result("train", "more"), asked.result("train", "eng")
     assert training.asked["made_from"]["source"] == [source.path.as_posix()]
@@ -85,9 +87,9 @@ def test_a_model_that_continues_another_is_made_from_its_training(folder):
     found = why(changed, "more")
     assert found["train of eng"] == "train.seed 42 -> 43" and found["train"] == "runs because train does"
     Graph(made(more)).write_settings("more")
-    for each, keep, gpus in ((training, 9, 4), (source, 2, 1)):
-        run = read_json(run_settings_of(each.settings_file))
-        assert (run["run"]["keep"], run["gpus"]) == (keep, gpus), "each as its own model says"
+    for each, log_every, gpus in ((training, 9, 4), (source, 10, 1)):
+        run = read_json(run_file(each))
+        assert (run["run"]["log_every"], run["gpus"]) == (log_every, gpus), "each as its own model says"
 
 
 def test_settings_files_that_are_missing_or_no_settings_are_one_line():
@@ -183,7 +185,7 @@ def test_clean_lists_what_nobody_asks_for_and_nothing_else():
 
 def test_models_that_share_a_training_keep_the_same_snapshots():
     """They would all have those of the first one; other run settings may differ."""
-    one = {"languages": ["eng"], "run": {"snapshots": [1], "keep": 9}}
+    one = {"languages": ["eng"], "run": {"snapshots": [1], "log_every": 9}}
     asked = graph(
         {"one": one, "two": {"languages": ["eng"], "run": {"snapshots": [1]}}, "three": {"languages": ["eng"]}}
     )

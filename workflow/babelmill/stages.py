@@ -31,8 +31,9 @@ DIGITS = 10  # hexadecimal digits of a key
 KEY = re.compile(f"-([0-9a-f]{{{DIGITS}}})$")  # at the end of the name of a result
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
-OF_SUITES = ("suites", "max_items", "max_masked_items", "snapshots", "snapshot_suites")  # keys of `evaluation`
+OF_SUITES = ("suites", "max_items", "max_masked_items", "snapshot_suites")  # keys of `evaluation`
 OF_TASKS = ("tasks", "task_seeds", "keep_tuned")
+SMALLEST_EVALUATION = {"sequence_length": schema.MASKS, **schema.Evaluation.neutral("documents")}
 # The keys of `evaluation` that other stages than `evaluate` read, and those of `predict` that stand beside a table.
 OF_OTHER_STAGES = schema.Evaluation.neutral(*OF_SUITES, *OF_TASKS, "backend")
 OF_TABLES = schema.Predict.neutral(
@@ -559,7 +560,7 @@ class ScoreStage(Stage):
         evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
         suite = configuration.suite(part)
         methods = methods if resolved.trained else ()
-        snapshots = resolved.trained and (evaluation.snapshots or part in evaluation.snapshot_suites)
+        snapshots = resolved.trained and part in evaluation.snapshot_suites
         how: dict[str, Any] = given(snapshots=snapshots)
         if evaluation.max_items != "all":
             how["max_items"] = evaluation.max_items
@@ -619,7 +620,7 @@ class ConvertStage(NamedStage):
     card: schema.Card
     language_table: dict[str, dict[str, str]]  # {code: {"name", "tag", "script"}} of the model's languages
     suites: dict[str, str] = {}  # {name: title} of the suites that the model is scored on
-    tasks: dict[str, dict[str, Any]] = {}  # {name: {"title", "protocol"}} of the tasks that it is fine-tuned for
+    tasks: dict[str, dict[str, str]] = {}  # {name: {"title", "protocol"}} of the tasks that it is fine-tuned for
     source: str | None = None  # the model of this workflow that it continues
 
     @classmethod
@@ -646,7 +647,8 @@ class ConvertStage(NamedStage):
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Give what the card says: names, tags and scripts of languages, titles of suites and tasks."""
         resolved = configuration.model(name)
-        titles = {suite: configuration.suite(suite).title or suite for suite in resolved.scored}
+        rows = resolved.rows
+        about = {suite: configuration.suite(suite).title or suite for suite in resolved.scored}
         tuned = {task: datasets.about_task(configuration, task) for task in resolved.tuned}
         table = {c: {"name": row.name, "tag": row.tag, "script": row.script} for c, row in resolved.rows.items()}
         of_here = resolved.continued and resolved.continued.name

@@ -271,14 +271,24 @@ def deliverables(models):
     return of
 
 
+def receipts(group):
+    """Return an input function: what the publishing of a group of models leaves."""
+
+    @one_line
+    def of(wildcards):
+        return [f"published/{model}.json" for model in CONFIG.models_of([group]) if CONFIG.is_trained(model)]
+
+    return of
+
+
 @one_line
 def meant(wildcards):
     """End with an error for a word that is not a target, and suggest the target that was meant."""
     word = wildcards.word
     if word.startswith("published/"):
         raise UserError(f"there is no target {word}; did you mean {word}.json?")
-    if CONFIG.is_model(word):
-        named = deliverable(CONFIG, word).named.format(model=word)
+    if CONFIG.is_model(name := word.rpartition("/")[2]):
+        named = deliverable(CONFIG, name).named.format(model=name)
         raise UserError(f"there is no target {word}; did you mean {named}?")
     raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.groups, *CONFIG.known_models()})}")
 

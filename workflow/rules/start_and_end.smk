@@ -31,7 +31,7 @@ def refuse_missing_package():
         for stage, name in jobs_to_run():
             if stage == "train":
                 run = read_json(run_settings_of(GRAPH.find(stage, name).settings_file))["run"]
-                check_package(run.get("checkpoints") or "")
+                check_package(run.get("checkpoint_mirror") or "")
 
 
 def begin_anew():

@@ -104,6 +104,14 @@ def test_suites_of_a_language_cover_every_text_in_it():
     assert made.code_in(suite, "childes") == "eng" and made.code_in(suite, "deu") == ""
 
 
+def test_a_word_of_a_mixture_weighs_as_in_its_language():
+    made = configuration("babylm_multilingual")
+    premiums = [made.language(code).byte_premium for code in made.languages_of("mine")]
+    assert premiums == [1.0, 1.052, 0.989]  # the challenge counts Chinese by the premium of traditional characters
+    weights = settings_of(made, "mine", "train")["bytes_per_word"]
+    assert weights == {code: pytest.approx(5.43 * p) for code, p in zip(weights, premiums, strict=True)}
+
+
 def test_all_that_is_missing_of_the_folder_of_the_challenge_is_named_at_once(folder):
     where = r"^config/presets/babylm_strict_small\.yaml: evaluation_data = '': model mine needs"
     with pytest.raises(UserError, match=rf"(?s){where} .*ewok .*ewok_fast .*, .*rte"):

@@ -103,7 +103,10 @@ def test_cells_can_be_bases_and_sources_of_others():
 MISTAKES = """
 base: egn => experiments.masking.base = 'egn': there is no such model; did you mean eng?
 base: [eng, eng] => experiments.masking.base: a model appears more than once
-vary: {run.keep: [1, 2]} => vary: run.keep: keys of preset, tokenizer, mixture, model, train
+vary: {run.log_every: [1, 2]} => vary: run.log_every: keys of preset, tokenizer, mixture, model, train
+vary: {trian.optimizer: [lamb]} => vary: trian.optimizer: keys of
+vary: {train.seed: [1, 2]} => vary: train.seed: keys of
+vary: {train.optimiser: [lamb]} => models.masking_lamb_s1: unknown key train.optimiser; did you mean optimizer
 vary: {train.optimizer: []} => experiments.masking.vary
 vary: {train.optimizer: [lamb, lamb]} => vary: the cell lamb appears more than once
 vary: {train.optimizer: [lamb, sgd]} => experiments.masking, models.masking_sgd_s1: train.optimizer = 'sgd'

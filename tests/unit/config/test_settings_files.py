@@ -158,22 +158,22 @@ train | train | - | {precision: bf16, activation_checkpointing: true, non_finite
 train | - | STEPS | {epochs: 3}
 train | train | HYBRID | {hybrid_ratio: 1/4}
 train | - | CAUSAL | {hybrid_ratio: 1/4, mask_rate_start: 0.5, mask_random: 0.2}
-train | train | DIFFUSION | {noise_schedule: cosine}
-train | - | - | {noise_schedule: cosine, unknown_context: 0.5}
+train | - | - | {unknown_context: 0.5}
 train | train | ADAPTERS | {lora_rank: 8, lora_alpha: 4}
 train | train | ON_ANOTHER | {freeze: encoder}
 train | train | LABELS | {unknown_context: 0.5, typos: 0.5}
-labels | shards | LABELS | {code: hisco, separator: ;, codes: codes.csv, on_error: skip}
-labels | shards | SPELT | {block_size: 6, symbol_separator: .}
+labels | shards | LABELS | {code: hisco, separator: ;, codes: codes.csv}
+labels | - | - | {code: hisco}
+labels | shards | SPELT | {block_size: 6}
+labels | - | LABELS | {block_size: 6, blocks_weight: 0.1}
 labels | train | SPELT | {blocks_weight: 0.1, decoder_layers: 1}
-labels | train | LABELS | {class_weights: balanced}
 export | export | - | {variants: [ema], default_variant: main, logits_alignment: mntp}
 evaluation | evaluate | - | {sequence_length: 64, documents: 9}
-evaluation | evaluate | DIFFUSION | {diffusion_samples: 9}
+evaluation | - | LABELS | {documents: 9}
 evaluation | suite | - | {suites: [own, english_basics]}
 evaluation | score | - | {max_items: 9, max_masked_items: 9}
 evaluation | - | CAUSAL | {max_masked_items: 9}
-evaluation | score | SNAPSHOTS | {snapshots: true, snapshot_suites: [own]}
+evaluation | score | SNAPSHOTS | {snapshot_suites: [own]}
 evaluation | - | - | {backend: mlm}
 evaluation | submission | IN_CHALLENGE | {backend: mlm}
 evaluation | convert | - | {tasks: []}
@@ -209,7 +209,7 @@ tuning | tune | - | {schedule: linear, floor: 0.5, clip_norm: 9, shuffle: state,
 tuning | tune | - | {patience: 3, threshold: 0.5, test_batch: 9, words_cut: left_out, plain_text: false}
 tuning | - | - | {seeds: [7]}
 tuning | tune | TASK_ALONE | {seeds: [7]}
-run | - | - | {checkpoint_every: 9, checkpoint_minutes: 0.5, keep: 9, log_every: 9, validate_every: 9}
+run | - | - | {checkpoint_every: 9, checkpoint_minutes: 0.5, log_every: 9, validate_every: 9}
 run | - | - | {validation_tokens: 9, snapshots: [1, 2], micro_batch_tokens: 4096}
 run | - | - | {compile: never, checkpoint_mirror: 'file:///kept', tracking: wandb}
 resources | - | - | {gpus: 9}
@@ -386,7 +386,7 @@ def test_settings_files_are_written_where_they_differ(folder):
     for path in written.values():
         os.utime(path, (1, 1))
     written["train"].write_text("")  # as a crash may leave it
-    Graph(configuration(TEXT, {"run": {"keep": 9}, "card": {"license": "mit"}})).write_settings("eng")
+    Graph(configuration(TEXT, {"run": {"log_every": 9}, "card": {"license": "mit"}})).write_settings("eng")
     again = {path for path in Path("results/settings").glob("*/*.json") if path.stat().st_mtime != 1}
     assert again == {written[stage] for stage in ("train", "convert", "run")}
     assert TrainStage.read(written["train"]).languages == ["eng"]

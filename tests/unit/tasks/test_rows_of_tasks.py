@@ -42,16 +42,10 @@ def test_a_missing_file_is_named_with_the_task_and_the_key(tmp_path, monkeypatch
     assert len(rows_of("rte", evaluation_data="data [1]")["sources"]) == 2
     with pytest.raises(UserError, match=r"config/config.yaml: tasks.mine: task file own.tsv: no such file"):
         rows_of("mine", tasks={"mine": MINE})
-    Path("test.tsv").write_text("a\tb\nx\ty\n")
-    Path("own.tsv").write_text("a\tb\nx\ty\n")
     Path("config/tasks").mkdir(parents=True)  # the user's own file
-    for more, said in (
-        ({"train": ["none.tsv"]}, "task file none.tsv: no such file"),
-        ({"test": ["own.tsv"], "repository": "org/rows"}, "test = own.tsv: another file than those of `train`"),
-    ):
-        Path("config/tasks/filed.yaml").write_text(json.dumps(MINE | more))
-        with pytest.raises(UserError, match=f"^config/tasks/filed.yaml: {said}"):
-            rows_of("filed")
+    Path("config/tasks/filed.yaml").write_text(json.dumps(MINE | {"train": ["none.tsv"]}))
+    with pytest.raises(UserError, match=r"^config/tasks/filed\.yaml: task file none\.tsv: no such file"):
+        rows_of("filed")
 
 
 @pytest.mark.parametrize(

@@ -143,10 +143,10 @@ def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def about_task(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Return how a task and its protocol are called, and its kind, unless it is the usual one."""
-    task = configuration.task(name)
-    about = {"title": task.title or name, "protocol": configuration.tuning(name).title}
-    return about | task.model_dump(include={"kind"}, exclude_defaults=True)
+    """Return how a task and its protocol are called."""
+    task, tuning = configuration.task(name), configuration.tuning(name)
+    about = {"title": task.title or name, "protocol": tuning.title}
+    return about | ({"kind": task.kind} if task.kind == "tagging" else {})
 
 
 def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ UNCOUNTED: dict[str, Any] = {
     **Corpus.neutral(*UNCOUNTED_STEPS),
     **{"files": [], "builtin": None, "hub": None, "revision": "", "validation_files": [], "validation_share": 0.0},
 }
-OF_TRAINING = Labels.neutral("blocks_weight", "decoder_layers", "class_weights")  # not of reading codes
+OF_TRAINING = Labels.neutral("blocks_weight", "decoder_layers")  # not of reading codes
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FEW = 3  # documents for validation; if fewer are expected, there may be none

@@ -576,7 +576,6 @@ def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
             train.optimizer != "muon" or (ours and not labels)
         ),
         "train.objective: norbert4 has no labels": not (model.architecture == "norbert4" and labels),
-        "evaluation.snapshots: nothing without run.snapshots": snapshots or not evaluation.snapshots,
         "evaluation.snapshot_suites: nothing without run.snapshots": snapshots or not evaluation.snapshot_suites,
         "tokenizer.prefix_space: false, since the tokenizer is not trained": not (tokenizer.prefix_space and untrained),
         f"train.sequence_lengths: {most}": max(train.sequence_lengths) <= longest,

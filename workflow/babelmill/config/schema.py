@@ -460,7 +460,6 @@ class Train(Section):
     mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf(objective=MASKING, otherwise=1.0)]
     mask_random: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
     mask_keep: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
-    noise_schedule: Annotated[Literal["uniform", "cosine"], OnlyIf(objective="diffusion")] = "uniform"
     optimizer: Literal["lamb", "adamw", "muon"]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share
@@ -527,20 +526,10 @@ class Labels(Section):
 
     code: Literal["classes", "general", "hisco", "occ1950"] = "classes"
     block_size: Annotated[Positive, Field(le=64), OnlyIf(code="general")] = 5
-    symbol_separator: Text | None = None
     separator: Text | None = None
     codes: LocalPath | None = None
-    on_error: Literal["stop", "skip"] = "stop"
     blocks_weight: Annotated[Share, OnlyIf(code=SPELT)] = 0.5
     decoder_layers: Annotated[Positive, Field(le=48), OnlyIf(code=SPELT)] = 3
-    class_weights: Literal["none", "balanced"] = "none"
-
-    def rules(self) -> dict[str, Any]:
-        symbols = self.symbol_separator
-        return {
-            "symbol_separator code: null unless code is general": not symbols or self.code == "general",
-            "symbol_separator separator: two different texts": not symbols or symbols != self.separator,
-        }
 
 
 class Export(Section):
@@ -558,12 +547,10 @@ class Evaluation(Section):
     """How the exported model is measured."""
 
     sequence_length: Annotated[Integer, Field(ge=MASKS, le=MAX_LENGTH)]
-    diffusion_samples: Annotated[Integer, Field(ge=1, le=1024)] = 16
     documents: Annotated[Integer, Field(ge=2)] | None = None
     suites: Names = []
     max_items: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
     max_masked_items: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
-    snapshots: bool = False
     snapshot_suites: Names = []
     backend: Literal["causal", "mlm"] | None = None
     tasks: Names = []
@@ -599,7 +586,7 @@ class Predict(Section):
     ] = {}
     top: Annotated[Positive, Field(le=1000)] = 5
     method: Literal["blocks", "linear"] = "blocks"
-    threshold: Share | None = None
+    threshold: Annotated[Share, OnlyIf(method="linear")] = 0.5
     review: Positive = 100
     text_column: str | None = None
     context_column: str | None = None
@@ -609,7 +596,10 @@ class Predict(Section):
     quoting: Quoting = "format"
 
     def rules(self) -> dict[str, Any]:
-        return {"context_column context: one of the two": None in (self.context_column, self.context)}
+        return {
+            "threshold method: linear, which alone has a threshold": self.method == "linear" or self.threshold == 0.5,
+            "context_column context: one of the two": None in (self.context_column, self.context),
+        }
 
 
 class Publish(Section):
@@ -625,13 +615,12 @@ class Run(Section):
 
     checkpoint_every: Positive | None
     checkpoint_minutes: Annotated[Number, Field(gt=0)]
-    keep: Positive
     log_every: Positive
     validate_every: NonNegative
     validation_tokens: Positive | Literal["auto"] = "auto"
     snapshots: Snapshots = []
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] = 16_384
-    compile: Literal["auto", "always", "never"] = "auto"
+    compile: Literal["auto", "never"] = "auto"
     checkpoint_mirror: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]
 

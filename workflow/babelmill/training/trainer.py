@@ -35,7 +35,6 @@ from babelmill.training.plan.schedule import WHOLE_TOKENS, mean_from, whole_toke
 log = logging.getLogger(__name__)
 
 LEAVE_EVERY = 8  # micro-batches of a validation per process between two questions whether to leave
-FORWARD = 1 / 3  # the share of a forward pass in the time of a step: the backward pass takes twice as long
 MEASURED = "targets"  # in a validation line: how many targets it measured, in which samples differ
 
 
@@ -120,8 +119,7 @@ class Outcome(NamedTuple):
 class Trainer:
     """Holds a run in progress on one process, and does its steps.
 
-    A forward pass has at most `micro_batch_tokens`. A validation measures at most `validation_tokens` tokens
-    (None: all).
+    A forward pass has at most `micro_batch_tokens`, and a validation measures at most `validation_tokens` (None: all).
     """
 
     def __init__(
@@ -242,7 +240,7 @@ class Trainer:
 
 
 class Validation:
-    """Measures at most so many `tokens` of the validation split (None: all), once for each kind of rows in training.
+    """Measures the validation split, or at most `tokens` of it, once for each kind of rows in training.
 
     Rows have the length of the first phase, so that numbers can be compared along the run.
     """
@@ -255,37 +253,25 @@ class Validation:
     def _rows(self, kind: int) -> Rows:
         return every_row(self.layouts, self._length, self._plan.objective, kind, self._tokens)
 
-    def cost(self) -> float:
-        """Return how long a validation takes, in tokens of training that take as long."""
-        kinds = self._plan.objective.validated
-        measured = len(kinds) * (1 + (self._trainer.average.tensors is not None))
-        return len(self._rows(kinds[0])) * self._length * measured * FORWARD
-
     @torch.no_grad()
-    def measure(
-        self, leave: Callable[[], bool] = lambda: False, show: Callable[[float], None] = lambda share: None
-    ) -> dict[str, Any] | None:
-        """Return the fields of a validation line of the record (see `run_folder.py`); None if a process had to `leave`.
-
-        `show` is called with the share that is done.
-        """
+    def measure(self, leave: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
+        """Return the fields of a validation line (see `run_folder.py`); None if a process had to `leave`."""
         average = self._trainer.average
-        times = 1 + average.differs
-        found = averaged = self._measure_weights(leave, lambda share: show(share / times))
+        found = averaged = self._measure_weights(leave)
         if found is not None and average.differs:
             with average.in_place():
-                averaged = self._measure_weights(leave, lambda share: show((1 + share) / times))
+                averaged = self._measure_weights(leave)
         if found is None or averaged is None:
             return None
         return found | {f"ema_{key}": value for key, value in averaged.items() if key != MEASURED}
 
-    def _measure_weights(self, leave: Callable[[], bool], show: Callable[[float], None]) -> dict[str, Any] | None:
+    def _measure_weights(self, leave: Callable[[], bool]) -> dict[str, Any] | None:
         """Return the fields of a validation line for the weights as they are; None if a process has to leave."""
         trainer, plan, processes = self._trainer, self._plan, self._trainer.processes
         trainer.model.eval()
         sums, counts = no_sums(plan.groups, processes.device), np.zeros(plan.groups, dtype=np.int64)
-        kinds, size, weights = plan.objective.validated, processes.size, plan.objective.no_weights
-        for i, kind in enumerate(kinds):
+        size, weights = processes.size, plan.objective.no_weights
+        for kind in plan.objective.validated:
             rows = self._rows(kind)
             most = max(1, trainer.micro_batch_tokens // self._length)
             micro_batches = whole_rounds(split(rows, most), size if trainer.network.sharded else 1)
@@ -294,7 +280,6 @@ class Validation:
                     return None
                 if (mine := first + processes.rank) < len(micro_batches):
                     sums += trainer.run_pass(self.stream, micro_batches[mine], self._length, weights, VALIDATION)
-                show((i + min(1.0, (first + size) / len(micro_batches))) / len(kinds))
             counts += plan.group_counts(rows)
         processes.sum_(sums)
         summary = summarize(sums.cpu().numpy(), counts, trainer.settings.languages, plan.objective)

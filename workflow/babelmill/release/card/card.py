@@ -268,12 +268,6 @@ class ModelCard:
         return sum(made["figures"].get("with_prompt", {"train": 0})["train"] for made in self.corpora.values())
 
     @property
-    def may_forget_instructions(self) -> bool:
-        """Return whether a model tuned on instructions was trained on text without prompts."""
-        raw = any(not made["settings"]["corpus"].get("prompt_column") for made in self.corpora.values())
-        return raw and any(base.get("instructed") for base in self.lineage)
-
-    @property
     def counted_by_bytes(self) -> list[str]:
         """Return the names of the languages whose words no spaces separate."""
         return [language["name"] for language in self.languages.values() if not separates_words(language)]
@@ -375,9 +369,7 @@ def scored_text(evaluation: dict[str, Any]) -> str:
     """
     scored, all_of = evaluation["documents"]["scored"], evaluation["documents"]["of"]
     text = f"all {all_of:,} validation documents"
-    if "with_code" in evaluation["documents"]:
-        text = f"all {scored:,} validation texts with a code"
-    elif scored != all_of:
+    if scored != all_of:
         text = f"a sample of {scored:,} of the {all_of:,} validation documents"
     with_prompt = evaluation["documents"].get("with_prompt", 0)
     if with_prompt == scored:

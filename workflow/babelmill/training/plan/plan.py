@@ -215,7 +215,11 @@ class Plan:
 
 
 def every_row(
-    layouts: Sequence[Layout], length: int, objective: Objective, kind: int, tokens: int | None = None
+    layouts: Sequence[Layout],
+    length: int,
+    objective: Objective,
+    kind: int,
+    tokens: int | None = None,
 ) -> Rows:
     """Return each row of each language once, all of one kind, as validation reads them.
 
@@ -224,7 +228,10 @@ def every_row(
     """
     every = sum(layout.tokens for layout in layouts)
     share = 1.0 if tokens is None or tokens >= every else tokens / every
-    row = [_spread(layout.rows(length), share) for layout in layouts]
+    row = []
+    for rows in (layout.rows(length) for layout in layouts):
+        count = math.ceil(share * rows)
+        row.append(np.arange(count) * rows // count)
     bounds = [layout.bounds(mine, length) for layout, mine in zip(layouts, row, strict=True)]
     begin, end = (np.concatenate(part) for part in zip(*bounds, strict=True))
     targets = [layout.targets(mine, length) for layout, mine in zip(layouts, row, strict=True)]
@@ -233,9 +240,3 @@ def every_row(
     number = np.arange(len(language))
     aims = objective.validation_aims(kind, number, hideable, every)
     return Rows(language, np.concatenate(row), begin, end, aims.kind, aims.targets, number, aims.importance)
-
-
-def _spread(rows: int, share: float) -> np.ndarray:
-    """Return the numbers of a `share` of so many rows, evenly spread."""
-    count = math.ceil(share * rows)
-    return np.arange(count) * rows // count
