@@ -11,7 +11,7 @@ from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, canonical_json, read_json, write_json
 from babelmill.graph import Graph, reasons
-from babelmill.stages import STAGES
+from babelmill.stages import STAGES, run_settings_of
 from helpers.results.finished import finish
 
 TEXT = {code: {"corpus": {"files": [f"{code}.txt"]}} for code in ("eng", "deu")}
@@ -88,7 +88,7 @@ def test_a_model_that_continues_another_is_made_from_its_training(folder):
     assert found["train of eng"] == "train.seed 42 -> 43" and found["train"] == "runs because train does"
     Graph(made(more)).write_settings("more")
     for each, log_every, gpus in ((training, 9, 4), (source, 10, 1)):
-        run = read_json(run_file(each))
+        run = read_json(run_settings_of(each.settings_file))
         assert (run["run"]["log_every"], run["gpus"]) == (log_every, gpus), "each as its own model says"
 
 

@@ -647,8 +647,7 @@ class ConvertStage(NamedStage):
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Give what the card says: names, tags and scripts of languages, titles of suites and tasks."""
         resolved = configuration.model(name)
-        rows = resolved.rows
-        about = {suite: configuration.suite(suite).title or suite for suite in resolved.scored}
+        titles = {suite: configuration.suite(suite).title or suite for suite in resolved.scored}
         tuned = {task: datasets.about_task(configuration, task) for task in resolved.tuned}
         table = {c: {"name": row.name, "tag": row.tag, "script": row.script} for c, row in resolved.rows.items()}
         of_here = resolved.continued and resolved.continued.name

@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def sources(graph: Graph, code: str) -> "tuple[Inputs, Reading]":
     """Return the files of a language's text, and how to read them."""
+    from babelmill.corpus.__main__ import inputs
     from babelmill.corpus.reading import Reading
 
     corpus = graph.configuration.corpus(code).corpus
