@@ -88,7 +88,7 @@ def test_a_model_that_continues_another_is_made_from_its_training(folder):
     assert found["train of eng"] == "train.seed 42 -> 43" and found["train"] == "runs because train does"
     Graph(made(more)).write_settings("more")
     for each, log_every, gpus in ((training, 9, 4), (source, 10, 1)):
-        run = read_json(run_file(each))
+        run = read_json(run_settings_of(each.settings_file))
         assert (run["run"]["log_every"], run["gpus"]) == (log_every, gpus), "each as its own model says"
 
 

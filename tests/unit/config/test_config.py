@@ -103,14 +103,3 @@ def test_config_command_prints_values_and_their_layers(tmp_path):
     assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
     bad = run("enf")
     assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr
-
-
-def test_config_command_prints_nothing_that_a_terminal_obeys(folder):
-    """Also into a pipe, whose reader may be a terminal: `babelmill config eng | less -R`."""
-    name = "x\x1b[2J.yaml"
-    (folder / name).write_text(yaml.safe_dump(TEXT | {"card": {"description": "a\x1b]0;b\x07\nc\u202e"}}))
-    command = [sys.executable, "-m", "babelmill", "config", "eng", "--configfile", name]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    (line,) = [line for line in done.stdout.splitlines() if "card.description" in line]
-    assert r"a\x1b]0;b\x07\nc\u202e" in line and line.endswith(r"x\x1b[2J.yaml")
-    assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", done.stdout)

@@ -10,7 +10,6 @@ from babelmill.commands.plan import plan, size_of_model
 from babelmill.config import inputs
 from babelmill.config.models import SHAPE
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import OF_NORBERT4
 from babelmill.core.files import UserError, write_json
 from babelmill.graph import Graph
 from babelmill.stages import HERE, TrainStage
@@ -51,17 +50,6 @@ def test_a_model_of_this_workflow_gives_shape_languages_tokenizer_and_weights():
     assert settings_of(shipped, "more", "train")["begin_with"] == "model.safetensors"
     ancestors = configuration(MORE | {"still": {"model": {"source": "more"}}}).ancestors("still")
     assert ancestors == ["more", "eng"]
-
-
-def test_without_a_source_nothing_changes():
-    """The keys are in no settings file, and none has a source's."""
-    made = configuration({})
-    for stage in ("tokenizer", "train", "evaluate"):
-        asked = settings_of(made, "eng", stage)
-        assert not {"begin_with", "shape", "of_model", "lossy"} & asked.keys()
-        assert not {"source", "revision"} & asked.get("model", {}).keys()
-    assert {*SHAPE} - {*OF_NORBERT4} < settings_of(made, "eng", "train")["model"].keys()
-    assert "base_model" not in {each.stage.stage for each in Graph(made).of_model("eng")}
 
 
 def test_what_is_said_of_models_in_general_is_no_contradiction():

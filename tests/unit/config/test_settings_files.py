@@ -158,8 +158,6 @@ train | train | - | {precision: bf16, activation_checkpointing: true, non_finite
 train | - | STEPS | {epochs: 3}
 train | train | HYBRID | {hybrid_ratio: 1/4}
 train | - | CAUSAL | {hybrid_ratio: 1/4, mask_rate_start: 0.5, mask_random: 0.2}
-train | - | MASKED | {token_weighted: true}
-train | - | DIFFUSION | {mask_rate_end: 0.5}
 train | - | - | {unknown_context: 0.5}
 train | train | ADAPTERS | {lora_rank: 8, lora_alpha: 4}
 train | train | ON_ANOTHER | {freeze: encoder}

@@ -13,7 +13,6 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels.card import completed
 from babelmill.labels.prediction import cells_of, certainty, write_table
-from babelmill.stages import PredictStage
 from babelmill.tables.rows import Table
 from babelmill.tables.text import Form
 from helpers.stages import settings_of

@@ -1,7 +1,6 @@
 """Programs that are forked from a prepared process end as those do that Python starts, and with whoever started them."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import sys
 import pytest
 
 from babelmill.stages import STAGES
-from conftest import ROOT
 from helpers.programs.prepared import VARIABLE, run_module, run_python
 
 pytestmark = pytest.mark.slow
@@ -51,22 +49,6 @@ def test_what_it_starts_comes_from_there_too(tmp_path):
     (tmp_path / "starts.py").write_text(INNER)
     done = run_module("starts", cwd=tmp_path, environment=os.environ | {"GREETING": "hello"})
     assert (done.returncode, done.stdout, done.stderr) == (3, "hello True\n", "bad\n")
-
-
-def test_our_package_is_imported_from_where_it_is_found(tmp_path):
-    """No program has it when it begins; an edited copy is another package."""
-    code = "import sys; print('babelmill' in sys.modules); import babelmill.config.schema as found, babelmill.core\n"
-    code += "print(found.__file__, found.__spec__.origin, found.__spec__.loader.__class__.__name__)\n"
-    code += (
-        "print(len(sys.meta_path[0]._modules) > 100, {'transformers', 'huggingface_hub', 'wandb'} & set(sys.modules))"
-    )
-    copy = tmp_path / "workflow"
-    shutil.copytree(ROOT / "workflow/babelmill", copy / "babelmill")
-    for workflow in (ROOT / "workflow", copy):
-        path = workflow / "babelmill/config/schema.py"
-        done = run_python("-c", code, environment=os.environ | {"PYTHONPATH": str(workflow)})
-        shared = str(workflow != copy)
-        assert done.stdout.split() == ["False", *[str(path)] * 2, "SourceFileLoader", shared, "set()"], done.stderr
 
 
 def test_each_stage_imports_what_it_uses():

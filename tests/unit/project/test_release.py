@@ -65,10 +65,3 @@ def test_what_is_no_next_release_is_refused(clone, version, reason):
     git("tag", "v99.0.0")
     with pytest.raises(UserError, match=reason):
         release.refuse(version)
-
-
-def test_a_release_needs_committed_files(clone):
-    release.refuse("98.0.0")
-    (clone / "new.txt").write_text("")
-    with pytest.raises(UserError, match="git status lists changes"):
-        release.refuse("98.0.0")
