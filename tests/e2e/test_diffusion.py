@@ -38,12 +38,6 @@ def test_evaluation_and_card_speak_of_a_bound(diffused):
     assert "text-generation" not in card.split("---")[1], "no pipeline of transformers generates with it"
 
 
-def test_the_record_has_the_loss_of_diffusion(diffused):
-    entries = diffused.metrics(MODEL)
-    assert all(entry["loss"] == entry["loss_diffusion"] for entry in entries)
-    assert entries[-1]["loss"] < entries[0]["loss"]
-
-
 def test_the_card_s_code_generates(diffused, tmp_path):
     """As a user pastes it, in a process that knows nothing of this project."""
     folder = diffused.path / f"converted/{MODEL}"

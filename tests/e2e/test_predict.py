@@ -5,7 +5,6 @@ import os
 import random
 import re
 import shutil
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -14,30 +13,24 @@ import torch
 import transformers
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import Predict
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.evaluation.kept import Kept
 from babelmill.graph import Graph
 from babelmill.labels import prediction
-from babelmill.labels.prediction import Predictor, Wanted, held, write_table
-from babelmill.tables import text
-from babelmill.tables.rows import Table
+from babelmill.labels.prediction import Predictor, Wanted, held
 from conftest import Workspace
-from helpers.programs.prepared import run_killed, run_limited, run_module
+from helpers.programs.prepared import run_killed, run_module
 
 pytestmark = pytest.mark.slow
 
 TRADES = {"farmer", "fisher", "smith", "baker", "weaver", "miller"}
 COLUMNS = ["id", "occ1", "lang"]
-LINEAR = Predict(text_column="occ1", method="linear")
 
 
-def table(path: Path, count: int, different: int = 10**9, seed: int = 1) -> list[list[str]]:
+def table(path: Path, count: int, seed: int = 1) -> list[list[str]]:
     """A table of so many rows with a few words each, the first of them none; returns the rows."""
     values = random.Random(seed)
-    numbers = range(min(count, different))
-    texts = ["", *(f"word{i % 60 + 16} word{i // 60 % 60 + 16} word{i // 3600 + 16}" for i in numbers)]
+    texts = ["", *(f"word{i % 60 + 16} word{i // 60 % 60 + 16} word{i // 3600 + 16}" for i in range(count))]
     rows = [[f"{i:05}", values.choice(texts), values.choice(["word90", "word91", ""])] for i in range(count)]
     rows[0][1] = " "
     with open(path, "w", newline="") as file:
@@ -68,7 +61,7 @@ def read(path: Path) -> list[dict[str, str]]:
 def predicted(labeller, tmp_path_factory) -> tuple[list[list[str]], Path, str]:
     """The rows of a table, the folder with its predictions, and what was said."""
     folder = tmp_path_factory.mktemp("predict")
-    rows = table(folder / "in.csv", 300, 40)
+    rows = table(folder / "in.csv", 300)
     rows.append(["long", "word20 " * 600, ""])
     with open(folder / "in.csv", "a", newline="") as file:
         csv.writer(file).writerow(rows[-1])
@@ -119,17 +112,9 @@ def test_rows_to_look_at_are_the_least_certain_ones(predicted):
     rows, folder, _ = predicted
     found, review = read(folder / "out.csv"), read(folder / "out.review.csv")
     numbers = [number for number, row in enumerate(found, 1) if row["predicted"] != "no text"]
-    given = {
-        number: [float(found[number - 1][f"probability_{i}"]) for i in (1, 2) if found[number - 1][f"code_{i}"]]
-        or [float(found[number - 1]["likeliest_probability_1"])]
-        for number in numbers
-    }
-    numbers.sort(key=lambda number: min(given[number]))
-    without = [number for number, row in enumerate(found, 1) if row["predicted"] == "no text"]
-    assert len(without) > 5, "there are more than are asked for"
-    assert [int(row["row"]) for row in review] == without[:5] + numbers[:5]
+    numbers.sort(key=lambda n: min(float(found[n - 1][f"probability_{i}"] or 1) for i in (1, 2)))
+    assert [int(row["row"]) for row in review] == numbers[:5]
     assert [row["id"] for row in review] == [rows[int(row["row"]) - 1][0] for row in review]
-    assert [row["predicted"] for row in review[:5]] == ["no text"] * 5
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
@@ -157,25 +142,6 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     for source, *out in (("other", "b.csv"), ("in", "c.csv", "top=3")):
         words = [labeller, tmp_path / f"{source}.csv", tmp_path / out[0], *out[1:], "method=linear"]
         assert "continuing" not in predict(*words), "what is kept is of another table, or of other settings"
-
-
-def test_what_is_damaged_or_of_another_table_is_predicted_again(labeller, tmp_path):
-    rows = table(tmp_path / "in.csv", 30)
-
-    def run(identity: str = "a") -> list[list[str]]:
-        made = prediction.Prediction(Table(tmp_path / "in.csv"), LINEAR, Predictor(labeller, torch.device("cpu")))
-        made.run(Kept(tmp_path, identity))
-        return list(made.rows())
-
-    whole, (path,) = run(), tmp_path.glob("*.npz")
-    content = path.read_bytes()
-    for damaged in (content[:-9], b"", content[:1000] + bytes([content[1000] ^ 1]) + content[1001:]):
-        path.write_bytes(damaged)
-        assert run() == whole
-    rows[3][1] = "word99"
-    with open(tmp_path / "in.csv", "w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *rows])
-    assert run("b")[4] == whole[4] and not path.exists()
 
 
 def test_two_at_once_do_not_mix(labeller, tmp_path):
@@ -250,23 +216,6 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
         made.predict([("", "word20")], Wanted(method="linear"))
 
 
-def test_memory_grows_with_different_texts_alone(labeller, tmp_path, monkeypatch):
-    """But for four bytes a row."""
-    monkeypatch.setattr(text, "BLOCK", 1 << 14)
-    made_once = Predictor(labeller, torch.device("cpu"))
-    peaks = []
-    for count in (2_000, 20_000):
-        table(tmp_path / f"{count}.csv", count, 50)
-        rows = Table(tmp_path / f"{count}.csv")
-        tracemalloc.start()
-        made = prediction.Prediction(rows, LINEAR, made_once)
-        assert made.run(Kept(tmp_path / f"{count}", ""))["rows"] == count
-        write_table(tmp_path / f"{count}.out.csv", made.columns, made.rows())
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.2 * peaks[0] + 18_000 * 20
-
-
 def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     workspace = Workspace(tmp_path)
     table(tmp_path / "one.csv", 30)
@@ -293,7 +242,7 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     about = read_json(tmp_path / "predictions/occ/two.json")
     assert about["figures"]["rows"] == len(read(tmp_path / "predictions/occ/two.csv")) == 30
     review = read(tmp_path / "predictions/occ/two.review.csv")
-    assert len(review) == 30 and review[0]["predicted"] == "no text" and review[0]["row"] == "1"
+    assert 0 < len(review) < 30 and "1" not in [row["row"] for row in review], "rows with a text, all of which fit"
     assert {*about["files"]} == {"two.csv", "two.review.csv"}
     assert not list((tmp_path / "results/unfinished/predict").glob("*/"))
     os.utime(tmp_path / "one.csv")

@@ -30,5 +30,5 @@ for group in [*CONFIG.groups, "all"]:
         name:
             f"publish_{group}"
         input:
-            expand("published/{model}.json", model=filter(CONFIG.is_trained, CONFIG.models_of([group]))),
+            receipts(group),
         localrule: True

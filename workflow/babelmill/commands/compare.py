@@ -40,7 +40,7 @@ from babelmill.graph import changed_values
 from babelmill.reporting.results import ModelResults, different_precisions, find
 from babelmill.reporting.table import ALL, TUNED, Frame, ScoreRow, of_suite, rows_of, shown, unit_text
 from babelmill.stages import LABEL, STAGES
-from babelmill.suites.items import ITEMS
+from babelmill.suites.items import ITEMS, NOUNS
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
 from babelmill.suites.results import by, mean_of_groups, paradigm_weights
 from babelmill.tasks.metrics import compared, compared_words, counts_of_words
@@ -181,8 +181,7 @@ def on_suite(suite: str, models: list[ModelResults], asked: str | None) -> Itera
             yield [f"{title}: % right, {weighting(about[0]['headline']['of'])}, {how}", *table(tests, unit, 1)]
             continue
         ends, over = (None, None), "no test compares such scores"
-        entries = [each["languages"][code]["methods"][row.method] for each, row in zip(about, heads, strict=True)]
-        scored = [Scored(each, row.method, entry) for each, row, entry in zip(rows, heads, entries, strict=True)]
+        scored = [Scored(each, row.method) for each, row in zip(rows, heads, strict=True)]
         if found := kind.difference(scored):
             ends, over = (found[2][0], found[2][1]), f"bootstrap over {found[0]}"
         whole = Tested(ALL, heads[0].n, (heads[0].score, heads[1].score), ends, None, over)
@@ -204,9 +203,8 @@ def on_items(kind: OfSentences, about: dict[str, Any], rows: list[pa.Table], met
     points = np.array([kind.points(each, method) for each, method in zip(rows, methods, strict=True)])
     common = ~np.isnan(points).any(0)
     if not common.any():
-        raise UserError(
-            f"{about['suite']}: no {kind.item} was scored by both; score them with the same max_masked_items"
-        )
+        item = NOUNS[about.get("kind", "pairs")]
+        raise UserError(f"{about['suite']}: no {item} was scored by both; score them with the same max_masked_items")
     every = rows[0]["paradigm"].to_pylist()
     sizes = dict(Counter(every)) if any(most_pairs(about, method) for method in methods) else None
     paradigms, phenomena = (np.array(rows[0][key].to_pylist(), object)[common] for key in ("paradigm", "phenomenon"))

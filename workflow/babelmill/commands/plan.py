@@ -39,7 +39,7 @@ from babelmill.core.local_sources import files_of
 from babelmill.core.words import aligned, plural, said_once, short, tenths
 from babelmill.graph import Graph
 from babelmill.release.elsewhere import llada
-from babelmill.runtime.cost import fast_in_bf16, flops, has_gpu, peak_of, precision_of, slowdown
+from babelmill.runtime.cost import fast_in_bf16, flops, has_gpu, peak_of, precision_of
 from babelmill.stages import TrainStage
 from babelmill.training.plan import schedule
 from babelmill.training.plan.objectives import objective_of

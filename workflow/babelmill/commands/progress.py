@@ -122,7 +122,6 @@ def add_training(status: Status, training: Result) -> None:
         status.state = "running"
         status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
         if trained:
-            status.note = validating(run)
             status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
 
 

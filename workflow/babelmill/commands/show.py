@@ -14,7 +14,6 @@ from pathlib import Path
 from babelmill.commands.by_hand import converted_folder, meant, quiet_transformers
 from babelmill.core import bars, manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.core.stage_entry import utf8
 from babelmill.core.words import aligned
 
 
