@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add("folder", type=converted_folder, metavar="FOLDER", help="a model, such as converted/eng (or just eng)")
-    add("--masked", type=utf8, metavar="TEXT", help="let the model fill each <mask> in this text")
-    add("--prompt", type=utf8, metavar="TEXT", help="let the model continue this text")
+    add("--masked", metavar="TEXT", help="let the model fill each <mask> in this text")
+    add("--prompt", metavar="TEXT", help="let the model continue this text")
 
 
 def run(args: argparse.Namespace) -> None:
