@@ -84,16 +84,6 @@ def test_all_columns_and_rows_stay_in_their_order(predicted):
         assert set(codes) - {""} <= TRADES and (row["predicted"] == "no text") == (not any(codes))
 
 
-def test_a_full_disk_is_one_line_and_the_next_run_is_whole(predicted, labeller, tmp_path):
-    _, folder, _ = predicted
-    words = command(labeller, folder / "in.csv", tmp_path / "out.csv", "top=3")
-    done = run_limited(*words, size=2000, cwd=tmp_path)
-    assert done.returncode == 1 and "File too large" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr and not (tmp_path / "out.csv").exists()
-    predict(labeller, folder / "in.csv", tmp_path / "out.csv", "top=3")
-    assert read(tmp_path / "out.csv") == read(folder / "out.csv")
-
-
 def test_the_values_are_what_the_model_predicts(predicted, labeller):
     rows = [row for row in read(predicted[1] / "out.csv") if row["predicted"] == "yes"][:20]
     assert {bool(row["lang"]) for row in rows} == {True, False}
@@ -178,20 +168,15 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
         out,
         "text_column=occ2",
     )
-    (tmp_path / "semicolons.csv").write_text("occ1;lang\nx;y\n")
-    refused(
-        "set predict.text_column, or, in a .csv, predict.delimiter: ';'", labeller, tmp_path / "semicolons.csv", out
-    )
-    (tmp_path / "latin.csv").write_bytes("occ1,lang\nmø,\n".encode("latin-1"))
-    refused("line 2: not UTF-8: byte 0xf8 (predict.encoding: latin-1", labeller, tmp_path / "latin.csv", out)
     (tmp_path / "taken.csv").write_text("occ1,lang,code_1\nx,,1\n")
     refused(
         "already has a column 'code_1', which the predictions need: rename it", labeller, tmp_path / "taken.csv", out
     )
     refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
     refused("are written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
-    refused("predict.threshold = 2: ", labeller, tmp_path / "in.csv", out, "threshold=2")
-    refused("gives as many as its decoder says", labeller, tmp_path / "in.csv", out, "threshold=0.3")
+    refused("linear, which alone has a threshold", labeller, tmp_path / "in.csv", out, "threshold=0.3")
+    (tmp_path / "none.csv").write_text("occ1,lang\n ,x\n")
+    refused("no row has a text in the column 'occ1'", labeller, tmp_path / "none.csv", out)
     refused("unknown key predict.tap; did you mean top?", labeller, tmp_path / "in.csv", out, "tap=3")
 
 

@@ -192,11 +192,10 @@ OLD, NEW = "fma sse4_2 avx avx2", "fma avx avx2 avx512f avx512dq avx512bw avx512
 
 
 @pytest.mark.parametrize(
-    ("flags", "gpus", "same", "times"),
-    [(OLD, "0", "fp32", 10), (NEW, "0", "fp32", 1), (f"{NEW} avx512_bf16", "0", "bf16", 1), (OLD, "1", "bf16", 1)],
+    ("flags", "gpus", "same"), [(NEW, "0", "fp32"), (f"{NEW} avx512_bf16", "0", "bf16"), (OLD, "1", "bf16")]
 )
-def test_auto_is_planned_as_it_will_run(fresh, monkeypatch, flags, gpus, same, times):
-    """On GPUs in bf16: the machine that plans may be a login node. A processor without bf16 is ten times as slow in it."""
+def test_auto_is_planned_as_it_will_run(fresh, monkeypatch, flags, gpus, same):
+    """On GPUs in bf16: the machine that plans may be a login node."""
     monkeypatch.setattr(cost, "CPU_INFO", fresh.path / "cpuinfo")
     cost.CPU_INFO.write_text(f"flags : {flags}\n")
     rows = {}
@@ -204,8 +203,6 @@ def test_auto_is_planned_as_it_will_run(fresh, monkeypatch, flags, gpus, same, t
         fresh.configure({"train": {"precision": precision}})
         (rows[precision],) = plan(fresh, "eng", "--gpus", gpus)
     assert rows["auto"]["GiB"] == rows[same]["GiB"] and rows["bf16"]["GiB"] != rows["fp32"]["GiB"]
-    assert rows["auto"]["hours"] == rows[same]["hours"]
-    assert rows["bf16"]["hours"] / rows["fp32"]["hours"] == pytest.approx(times)
 
 
 # As the repository of LLaDA-8B has it, as far as it counts.

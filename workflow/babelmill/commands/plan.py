@@ -235,7 +235,7 @@ def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> tup
         return statistics.median(rates), True
     if on_gpus:  # narrow models are bound by memory, not by arithmetic
         return 0.3 if size.hidden_size >= 768 else 0.15 if size.hidden_size >= 384 else 0.03, False
-    return CORE * len(os.sched_getaffinity(0)) / slowdown(train.precision), False
+    return CORE * len(os.sched_getaffinity(0)), False
 
 
 def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) -> float:

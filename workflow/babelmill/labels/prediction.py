@@ -176,17 +176,36 @@ def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial:
     """
     if out.suffix not in DELIMITERS:
         raise UserError(f"{out}: predictions are written only as .csv or .tsv; change the name of the file")
-    check_threshold(folder, labels_of(folder), asked)
     columns = [Asked(str(asked.text_column), "predict.text_column")]
     if asked.context_column is not None:
         columns.append(Asked(asked.context_column, "predict.context_column", "value"))
     settings = asked.model_dump(exclude={"inputs", "review"})
     table = Table(path, columns, Form.of("predict", settings))
+    predictor = Predictor(folder, scoring_device())
+    labels = predictor.labels
+    shown = labels["blocks"] + min(asked.top, len(labels["codes"]))
+    predicted = cells_of(np.empty((0, 1 + 2 * shown)), labels)
+    if taken := [name for name in table.columns if name in (NUMBER, *predicted)]:
+        raise UserError(f"the table already has a column {taken[0]!r}, which the predictions need: rename it")
+    given = bool(asked.context_column or asked.context)
+    if labels.get("contexts", given) != given:
+        how, gets = ("without", "some") if given else ("with", "none")
+        log.warning("the model was trained %s contexts, but gets %s (predict.context_column)", how, gets)
+    rows = pd.DataFrame([*table], columns=table.columns, dtype=object)
+    pairs, of_row = different_texts(rows, asked, Cleaning(**labels.get("cleaning", {})))
+    if not pairs:
+        raise UserError(f"{path}: no row has a text in the column {asked.text_column!r}: there is nothing to predict")
     identity = {"table": sha256(path), "model": identity_of(folder), "version": PredictStage.version} | settings
-    prediction = Prediction(table, asked, Predictor(folder, scoring_device()))
-    figures = prediction.run(Kept(partial, identity))
-    write_table(out, prediction.columns, prediction.rows())
-    write_review(review, asked.review, prediction.columns, prediction.rows())
+    found, speed = answers_to(pairs, predictor, asked, Kept(partial, identity))
+    predicted = cells_of(found, labels).reindex(of_row).fillna({"predicted": NO_TEXT}).fillna("")
+    whole = pd.concat([rows, predicted.set_index(rows.index)], axis=1)
+    write_table(out, whole)
+    whole.insert(0, NUMBER, np.arange(1, len(whole) + 1).astype(str))
+    sure = pd.Series(certainty(found, labels["blocks"])).reindex(of_row).set_axis(whole.index).dropna()
+    write_table(review, whole.loc[sure.sort_values(kind="stable").index[: asked.review]])
+    with_text = of_row[of_row >= 0]
+    figures: dict[str, Any] = {"rows": len(rows), "without_text": len(rows) - len(with_text), "texts": len(pairs)}
+    figures |= {"cut": int(found[with_text, 0].sum()), "longest": predictor.longest} | speed
     figures["summary"] = in_words(out, figures)
     log.info("%s", figures["summary"])
     return figures
