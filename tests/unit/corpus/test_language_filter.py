@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_corpus import build, configuration_of, texts, write_jsonl
 
-from babelmill.config.identifiers import labels_of, megabytes
+from babelmill.config.identifiers import labels_of
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
@@ -89,15 +89,6 @@ def test_letters_are_counted_in_any_script_and_place():
     others = ["12 34 " * 9, "a" * 19, " " * 2000 + "b" * 19, "", "٣٤٥٦٧٨٩٠" * 9]
     tell = ["a" * 20, " " * 2000 + "b" * 20, "ж" * 20, "漢" * 10 + "かな" * 5, "\U00020000" * 20, "a1" * 20]
     assert [has_enough_letters(text) for text in [*others, *tell]] == [False] * len(others) + [True] * len(tell)
-
-
-def test_memory_is_asked_for_the_model_of_each_process():
-    Path("model.bin").write_bytes(b"x" * 3_000_000)
-    models = ("model.bin", "glotlid", "py3langid")
-    asked = [
-        megabytes(configuration_of(files=["a"], language_filter={"model": model}).corpus("eng")) for model in models
-    ]
-    assert [*asked, megabytes(configuration_of(files=["a"]).corpus("eng"))] == [103, 1800, 0, 0]
 
 
 @pytest.mark.parametrize(
