@@ -24,7 +24,7 @@ GOALS = {45: 3.0, 500: 10.0}  # seconds
 
 
 def dry_run(folder: Path) -> tuple[float, float, int]:
-    """Return the seconds and processor seconds of a dry run of the batch `many`, and the number of its jobs."""
+    """Return the seconds and processor seconds of a dry run of the group `many`, and the number of its jobs."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
@@ -53,7 +53,7 @@ def main() -> None:
             for name in more:
                 Path(folder, f"texts/{name}.txt").write_text("text\n")
             own = {name: {"name": name, "corpus": {"files": [f"texts/{name}.txt"]}} for name in more}
-            values = {"languages": own, "batches": {"many": codes[:count] + more}}
+            values = {"languages": own, "groups": {"many": codes[:count] + more}}
             Path(folder, "config/config.yaml").write_text(yaml.safe_dump(values))
             first, *_ = dry_run(Path(folder))
             again, processor, jobs = min(dry_run(Path(folder)) for _ in range(args.repeats))

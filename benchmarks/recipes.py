@@ -75,7 +75,7 @@ CELLS = {
         {"train.sequence_lengths": [64, 128, 256, 512], "train.phase_starts": [0.0, 0.35, 0.7, 0.9]},
     ],
     "masks": [BEST, BEST | {"train.mask_rate_end": 0.3}, BEST | {"train.mask_rate_start": 0.15}],
-    "noise": [{"train.noise": "uniform"}, {"train.noise": "cosine"}],
+    "noise": [{"train.noise_schedule": "uniform"}, {"train.noise_schedule": "cosine"}],
     "big_ten": [
         {},
         muon(0.005, 2.0, order="documents") | NO_DROPOUT,
@@ -175,7 +175,11 @@ def configuration(folder: Path, blimp: bool, precision: str = "bf16") -> dict[st
             train |= {"objective": "diffusion", "optimizer": "muon", "learning_rate": 0.01, "weight_decay": 2.0}
             models[f"english_{name}"]["model"] = {key.removeprefix("model."): rate for key, rate in NO_DROPOUT.items()}
         if blimp and larger:
-            models[f"english_{name}"]["evaluation"] = {"suites": ["blimp"], "pairs": 200, "masked_pairs": 20}
+            models[f"english_{name}"]["evaluation"] = {
+                "suites": ["blimp"],
+                "max_items": 200,
+                "max_masked_items": 20,
+            }
     experiments = {
         name: {
             "base": f"english_{BASES.get(name, name)}",

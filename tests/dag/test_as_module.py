@@ -44,12 +44,6 @@ def test_what_would_make_finished_results_again_is_refused(study):
     assert done.returncode == 1 and "error: --rerun-triggers: mtime is expected" in done.stderr
 
 
-def test_its_settings_are_checked(study):
-    done = study({"train": {"epoch": 3}})
-    assert done.returncode == 1
-    assert "error: the module's config: unknown key train.epoch; did you mean epochs" in done.stderr
-
-
 def test_a_wheel_has_the_rules_inside_of_the_package(tmp_path):
     """Beside other packages, with what is around the package in a checkout in `project/`."""
     site, results = tmp_path / "site", tmp_path / "results"

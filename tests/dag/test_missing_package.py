@@ -17,14 +17,12 @@ def test_a_training_that_could_not_keep_its_checkpoints_begins_nothing(workspace
         where = ("--snakefile", workspace.path / "Snakefile", "--directory", workspace.path, "--cores", 1)
         return run_module("snakemake", f"converted/{model}", *where, "--resources", "gpu=0")
 
-    elsewhere = {"run": SMALL["run"] | {"checkpoints": "s3://bucket/prefix"}}
+    elsewhere = {"run": SMALL["run"] | {"checkpoint_mirror": "s3://bucket/prefix"}}
     longer = {"eng": {"tokenizer": {"vocab_size": 300}}}
     workspace.configure(SMALL | elsewhere | {"models": longer})
     done = run("eng")
     assert done.returncode == 1
-    line = (
-        "error: run.checkpoints: s3://bucket/prefix needs the package s3fs, in the environment of all jobs: pip install"
-    )
+    line = "error: run.checkpoint_mirror: s3://bucket/prefix needs the package s3fs, in the environment of all jobs: pip install"
     assert line in done.stderr
     assert "rule tokenizer" not in done.stdout + done.stderr, "no job has begun"
     assert "Nothing to be done" in run("deu").stderr, "it is trained already"

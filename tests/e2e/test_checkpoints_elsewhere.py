@@ -10,11 +10,11 @@ from helpers.training.training_data import STEPS, UNDISTURBED, Data, assert_same
 
 pytestmark = pytest.mark.slow
 
-RUN = {"checkpoint_every": 20, "validate_every": 20, "keep": 2}
+RUN = {"checkpoint_every": 20, "validate_every": 20}
 
 
 class Elsewhere:
-    """The place of `run.checkpoints`, seen without our code."""
+    """The place of `run.checkpoint_mirror`, seen without our code."""
 
     def __init__(self, url: str, files):
         self.url, self._files, self._root = url, files, url.partition("://")[2]
@@ -119,7 +119,7 @@ def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # no
 def test_a_store_that_does_not_answer_at_the_start_is_an_error(data, object_store):  # noqa: F811
     data.run_settings(**RUN, checkpoints="s3://no-such-bucket/a")
     output = data.train(code=1)
-    assert "error: run.checkpoints: s3://no-such-bucket/a/test-" in output, output
+    assert "error: run.checkpoint_mirror: s3://no-such-bucket/a/test-" in output, output
     assert len(output.splitlines()) == 1 and "does not exist" in output
     nobody = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     output = data.train(code=1, environment=nobody)

@@ -26,7 +26,7 @@ def complete(built, tmp_path_factory) -> Path:
     def make(folder: Path) -> None:
         shutil.copytree(built, folder, symlinks=True)
         values = copy.deepcopy(SMALL)
-        values["evaluation"] |= {"suites": ["english_basics"], "masked_pairs": 1}
+        values["evaluation"] |= {"suites": ["english_basics"], "max_masked_items": 1}
         workspace = Workspace(folder)
         workspace.configure(values)
         workspace.snakemake("reports/eng.html")

@@ -17,7 +17,6 @@ from babelmill.core.files import UserError, read_json
 from babelmill.evaluation import likelihood
 from babelmill.score import report, score
 from babelmill.stages import ScoreStage
-from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
 from conftest import SMALL
 from helpers.hub.hub_data import SENTENCES
@@ -38,7 +37,7 @@ def configured(*suites, **evaluation) -> dict:
 
 def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     """In the small workflow, whose model of eng is built."""
-    workspace.configure(configured("english_basics", masked_pairs=5))
+    workspace.configure(configured("english_basics", max_masked_items=5))
     assert workspace.would_run() == {
         ("suite", "english_basics_eng"),
         ("score", "english_basics_eng"),
@@ -53,7 +52,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     eng = scores["languages"]["eng"]
     assert eng["methods"]["causal"]["pairs"]["n"] == 200 and eng["pairs"]["pairs"] == 200
     assert eng["methods"]["masked"]["pairs"]["n"] == 30, "five of each of six paradigms"
-    assert scores["masked_pairs"] == 5 and scores["headline"] == {"method": "causal", "of": "pairs"}
+    assert scores["max_masked_items"] == 5 and scores["headline"] == {"method": "causal", "of": "pairs"}
     assert eng["headline"] == eng["methods"]["causal"]["pairs"], "the most precise one"
     low, high = eng["headline"]["interval"]
     assert 0 <= low <= eng["headline"]["score"] <= high <= 1
@@ -69,7 +68,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
         assert "0 of 200 pairs stand in the training text" in text
     assert workspace.would_run() == set()
     (workspace.path / "pairs.tsv").write_text("good\tbad\nthe fox jumps\tfox the jumps\n")
-    workspace.configure(configured("english_basics", "mine", masked_pairs=5))
+    workspace.configure(configured("english_basics", "mine", max_masked_items=5))
     assert workspace.would_run() == {("suite", "mine_eng"), ("score", "mine_eng"), ("convert", "eng")}
 
 
@@ -144,16 +143,7 @@ def test_a_score_that_is_not_a_number_is_an_error(exported, tmp_path, pairs):
 
 def test_the_bound_of_the_right_sentence_is_higher(exported, tmp_path, pairs):
     found = ScoringModel(exported / "export", {}).score("bound", pairs, np.ones(len(pairs), bool), tmp_path / "b")
-    assert (found[:, 0] > found[:, 1]).all() and (found[:, 2] > 0).all()
-
-
-def test_fused_may_be_asked_for_before_its_parts(exported, tmp_path, pairs):
-    names = ["fused", "masked", "causal"]
-    settings = ScoreStage(languages=["eng"], suite="s", covered=["eng"], methods=names)
-    table = pairs_of(*map(list, zip(*pairs, strict=True)))
-    scored = KINDS["pairs"].score(ScoringModel(exported / "export", {}), table, settings, tmp_path / "partial")
-    fused, causal, masked = (np.array(scored[name].to_pylist()) for name in ("fused", "causal", "masked"))
-    assert fused == pytest.approx(causal + masked)
+    assert (found[:, 0] > found[:, 1]).all()
 
 
 def test_a_suite_that_the_model_cannot_read_is_one_line():
@@ -163,9 +153,3 @@ def test_a_suite_that_the_model_cannot_read_is_one_line():
     values = {"suite": "mine", "covered": ["eng"], "methods": ["causal"]}
     with pytest.raises(UserError, match="mine: no pair of eng can be scored: all are longer than the model reads"):
         report(table, ScoreStage(**values))
-    values["methods"] = ["causal", "masked"]
-    table = table.append_column("masked_points", pa.array([1.0]))
-    found = report(table, ScoreStage(**values))
-    assert found["headline"]["method"] == "masked" and found["languages"]["eng"]["headline"]["score"] == 1
-    values["methods"] = ["masked", "causal"]
-    assert report(table, ScoreStage(**values))["headline"]["method"] == "masked", "one that scored a pair"

@@ -26,7 +26,7 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     workspace.configure(values)
     assert workspace.would_run() == set(), "a finished run is not repeated"
     values["train"]["max_steps"] = 10
-    values["models"] = {"eng": {"evaluation": {"suites": ["english_basics"], "masked_pairs": 2, "snapshots": True}}}
+    values["models"] = {"eng": {"evaluation": {"snapshot_suites": ["english_basics"], "max_masked_items": 2}}}
     values["publish"] = {"username": "lab"}
     workspace.configure(values)
     monkeypatch.setenv("HF_TOKEN", "hf_good")
@@ -101,7 +101,7 @@ def test_a_killed_run_keeps_the_same_snapshots(data):
 def test_a_run_of_so_many_words_ends_with_their_snapshot(workspace):
     """Alone by its own words, in a mixture by English-equivalent ones."""
     values = copy.deepcopy(SMALL)
-    values["train"] |= {"max_steps": None, "words": "2.5k words"}
+    values["train"] |= {"max_steps": None, "max_words": "2.5k words"}
     values["models"] = {"two": {"languages": ["eng", "deu"]}}
     values["languages"]["deu"]["byte_premium"] = 2.0
     values["run"]["snapshots"] = [0.0025, 0.003]

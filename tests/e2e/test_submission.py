@@ -37,7 +37,7 @@ TEXT = {"language": "eng", "name": "tiny", "corpus": {"files": ["texts/eng/*.txt
 CHALLENGE = {
     "languages": ["tiny_text"],
     "submission": "tiny",
-    "train": {"words": 3000, "max_steps": None},
+    "train": {"max_words": 3000, "max_steps": None},
     "run": {"snapshots": POINTS},
     "evaluation": {"suites": ["basics", "contexts"], "snapshot_suites": ["basics"]},
 }

@@ -10,7 +10,7 @@ from transformers import pipeline
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json
-from babelmill.suites.challenge.results import Tuned, labels
+from babelmill.suites.challenge import Tuned, labels
 from babelmill.tasks.rows import resplit
 from conftest import SMALL
 from helpers.results.fields import undocumented
@@ -22,10 +22,10 @@ POS = {"kind": "tagging", "train": ["train.conllu"], "test": ["test.conllu"], "l
 TAGS = {"fox": "NOUN", "dog": "NOUN", "jumps": "VERB", "boil": "VERB", "lazy": "ADJ", "quick": "ADJ", "the": "DET"}
 
 
-def sentences(count: int, seed: int, learnable: bool = True) -> list[list[tuple[str, str]]]:
+def sentences(count: int, seed: int) -> list[list[tuple[str, str]]]:
     draw = random.Random(seed)
     words = [draw.choices([*TAGS], k=draw.randrange(3, 8)) for _ in range(count)]
-    return [[(word, TAGS[word] if learnable else draw.choice([*TAGS.values()])) for word in each] for each in words]
+    return [[(word, TAGS[word]) for word in each] for each in words]
 
 
 def write_conllu(path, found: list[list[tuple[str, str]]]) -> None:
@@ -143,17 +143,3 @@ def test_one_model_for_all_languages(words):
     gold = resplit(pa.table({"labels": pool}), 120, 42)["predicted"]["labels"].to_pylist()
     assert [each["prediction"].split() for each in tagged] == gold, "the order of the files is that of the patterns"
     assert "Nothing to be done" in words.snakemake("converted/both", "--dry-run").stdout
-
-
-def test_bad_tasks_are_one_line(words):
-    def refused(own: dict, *told: str) -> None:
-        words.configure(configured("mine", own=own))
-        answer = words.snakemake("converted/eng", "--until", "task", check=False)
-        said = answer.stdout + answer.stderr
-        assert answer.returncode and all(each in said for each in told) and "Traceback" not in said, said
-
-    refused({"text": "{form}"}, "tasks.mine.text = '{form}', tasks.mine.kind = 'tagging': null with this kind")
-    refused({"metric": "f1"}, "tasks.mine.metric = 'f1', tasks.mine.kind = 'tagging': accuracy, span_f1")
-    refused({"test": ["nine.conllu"]}, "tasks.mine: task file nine.conllu: no such file")
-    (words.path / "test.conllu").write_text("1\tfox\t_\tNOUN\n")
-    refused({}, "test.conllu: line 1 has 4 columns and not the 10 of CoNLL-U")

@@ -32,7 +32,7 @@ def test_end_to_end_with_a_failure(workspace, cluster, start):
     for made in [*(workspace.path / "results").glob("*/eng-*"), workspace.path / "converted"]:
         shutil.rmtree(made)
     models = {"greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}}}
-    workspace.configure(TWO | {"models": models, "batches": {"mine": ["eng", *models]}})
+    workspace.configure(TWO | {"models": models, "groups": {"mine": ["eng", *models]}})
     text = (ROOT / "profiles/slurm/profile.yaml").read_text()
     for key, value in {"slurm_account": "babelmill", "qos": "normal", "constraint": "standin"}.items():
         text, found = re.subn(rf"(?m)^  # {key}: \w+", f"  {key}: {value}", text)

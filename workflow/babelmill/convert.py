@@ -55,7 +55,7 @@ def convert(job: Job[ConvertStage]) -> None:
     corpora = dict(zip(settings.languages, map(manifest.read, corpus_folders), strict=True))
     if "labels" in config:
         sections = [CorpusStage.from_content(each["settings"], name).corpus for name, each in corpora.items()]
-        config = completed(config, evaluation, exported.default_variant, sections)
+        config = completed(config, evaluation, sections)
     if begun_with := model["figures"].get("source"):
         begun_with |= {"name": settings.source} if settings.source else {}
         shown["model"] |= {"source": begun_with["name"]}
@@ -79,10 +79,7 @@ def convert(job: Job[ConvertStage]) -> None:
         **settings.card.model_dump(),
         evaluation=evaluation,
         snapshots=names(export_folder),
-        suites=[
-            SuiteScores(found=scores[name], overlap=overlaps.get(name), **about)
-            for name, about in settings.suites.items()
-        ],
+        suites=[SuiteScores(title, scores[name], overlaps.get(name)) for name, title in settings.suites.items()],
         tuned=summarize(tuned.values()),
         about_tasks=settings.tasks,
         corpora=corpora,

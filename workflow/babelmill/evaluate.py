@@ -15,8 +15,8 @@ The objective decides which scores are computed (`config/models.py`; of a model 
 * `causal`: each token is predicted from those before it.
 * `masked`: each token is predicted from all tokens that are not hidden. Every seventh token is hidden, in seven passes.
   This is a pseudo-likelihood: it sees both sides, so it is not a code length.
-* `diffusion`: the evidence lower bound of masked diffusion, estimated with `evaluation.diffusion_samples` hidden shares
-  of each text: an *upper bound* of the bits per byte that the model needs.
+* `diffusion`: the evidence lower bound of masked diffusion, estimated with SAMPLES hidden shares of each text: an
+  *upper bound* of the bits per byte that the model needs.
 * `unigram`: each token is predicted by its frequency in the training text of its language, with add-one smoothing: the
   baseline to beat. A model from elsewhere has none, since its training text is not here.
 
@@ -59,8 +59,8 @@ from babelmill.evaluation.metrics import DOCUMENTS, Score, described, in_words, 
 from babelmill.evaluation.rows import Row
 from babelmill.evaluation.validation_text import ValidationText, of_documents
 from babelmill.labels.codes import listed
-from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
-from babelmill.labels.prediction import Predictor
+from babelmill.labels.evaluation import LabelledText, Report
+from babelmill.labels.prediction import Answers, Predictor, Wanted
 from babelmill.release.folder.loading import aligned, load, methods_of, tokenizer_of
 from babelmill.runtime import gpu_claims
 from babelmill.stages import EvaluateStage, ExportStage
@@ -72,6 +72,7 @@ from babelmill.training.networks.transformers_models import longest_row
 
 log = logging.getLogger("babelmill.evaluate")
 
+SAMPLES = 16  # passes over a text for the metric `diffusion`
 Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and metric
 Nats = dict[str, dict[str, dict[str, np.ndarray]]]  # the same of each document
 
@@ -97,7 +98,6 @@ def evaluate_model(
     `mask`: the id of the token that hides others. A UserError says that a score is not a number.
     """
     exported, tokenizer, length = export_of(folder), tokenizer_of(folder), settings.evaluation.sequence_length
-    samples = settings.evaluation.diffusion_samples
     scores: Scores = {language: {} for language in texts}
     found_nats: Nats = {language: {} for language in texts}
     for variant in exported.variants:
@@ -112,7 +112,7 @@ def evaluate_model(
                 def of_document(number: int, metric: str = metric, text: ValidationText = text) -> list[list[Row]]:
                     found, seed = list[Row](), int(text.chosen[number])
                     for i, window in enumerate(text.windows(number, length)):
-                        found += rows.of_method(metric, window, mask, samples, seed, i, passes=schema.MASKS)
+                        found += rows.of_method(metric, window, mask, SAMPLES, seed, i, passes=schema.MASKS)
                     return [found]
 
                 progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
@@ -215,21 +215,20 @@ def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
     text = LabelledText(dict(zip(settings.languages, corpora, strict=True)), settings.labels, about["codes"])
     methods = ["blocks", "linear"] if about["decoder_layers"] else ["linear"]
     exported = export_of(folder)
-    predicted: Predicted = {}
-    cut = 0
+    answers: dict[str, dict[str, Answers]] = {}
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
         progress = ScoringProgress(variant, len(text.languages) * len(methods), unit="texts")
         try:
             with contextlib.closing(progress.bar):
                 predictor = Predictor(folder, scoring_device(), named)
-                found = {method: predict(predictor, text, method, progress) for method in methods}
-            predicted[variant] = {method: each for method, (each, _) in found.items()}
-            cut = found[methods[0]][1]
+                answers[variant] = {
+                    method: predictor.predict(text.texts, Wanted(method=method), progress) for method in methods
+                }
         except UserError as error:
             raise UserError(f"{folder} ({variant}): {error}") from None
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}
-    return Report(text, about, training, names).of(predicted, exported.default_variant, methods[0], cut)
+    return Report(text, about, training, names, answers).of(methods[0])
 
 
 def run(job: Job[EvaluateStage]) -> None:

@@ -1,4 +1,4 @@
-"""Write the results of a batch as one page for people and one table for programs (stage `report`).
+"""Write the results of a group as one page for people and one table for programs (stage `report`).
 
     python -m babelmill.report results/settings/report/tier1.json
 

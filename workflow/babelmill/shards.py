@@ -104,12 +104,7 @@ def read_labels(reader: CodeReader | None, corpus: Documents) -> tuple[Labels | 
         )
     labels = reader.read(corpus.labels())
     log.info("%s: %s, %s", corpus.path, plural(len(labels.codes), "code"), plural(len(labels.names), "different one"))
-    if reader.first:
-        log.warning(
-            "%s: %s skipped, %s without a code (labels.on_error: skip); the first: %s",
-            *(corpus.path, plural(reader.bad, "bad code"), plural(reader.without, "text"), reader.first),
-        )
-    return labels, {"codes": len(labels.codes), "bad_codes": reader.bad, "without_code": reader.without}
+    return labels, {"codes": len(labels.codes)}
 
 
 def run(job: Job[ShardsStage]) -> None:
@@ -146,8 +141,6 @@ def run(job: Job[ShardsStage]) -> None:
             counts["tokens"] / 1e6,
             counts["bytes"] / counts["tokens"],
         )
-    if reader:
-        reader.warn_of_zeros()
     tokens = figures["tokens"]
     summary = f"{short(tokens['train'])} tokens; {short(tokens['validation'])} for validation"
     files = [f"{split}.safetensors" for split in corpora]

@@ -150,11 +150,13 @@ def run(job: Job[TaskStage]) -> None:
     if settings.resplit:
         tables = resplit(pa.concat_tables([*tables.values()]), **settings.resplit)
     found = figures(tables, settings) | {"hub": origin or None, "sources": listing}
-    who, tested = f"{settings.task}, {settings.languages[0]}", plural(len(tables["test"]), "test row")
-    if count := found["test_rows_in_train"]:
+    who, count = f"{settings.task}, {settings.languages[0]}", found["test_rows_in_train"]
+    if count:
+        tested = plural(len(tables["test"]), "test row")
         log.warning("%s: %d of %s are also training rows: the score is too good", who, count, tested)
-    if count := found["test_rows_without_text"]:
-        log.warning("%s: %d of %s lack a text", who, count, tested)
+    for split, table in () if of_words else tables.items():
+        if count := table["whole"].to_pylist().count(False):
+            log.warning("%s: %d of %s lack a text", who, count, plural(len(table), f"{split} row"))
     out.mkdir(parents=True, exist_ok=True)
     for split, table in tables.items():
         with atomic_write(out / f"{split}.parquet") as file:

@@ -14,6 +14,7 @@ import hashlib
 import logging
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,12 +89,11 @@ class Tuned(NamedTuple):
 
 def tune_languages(
     export: Path, made_of: Any, settings: TuneStage, tasks: dict[str, Path], checkpoints: Path, keep_in: Path
-) -> tuple[list[Tuned], Tuner]:
+) -> list[Tuned]:
     """Tune the model for the rows of one language, or for those of several at once.
 
     `tasks`: {language: the folder of its rows}. `made_of` says what its weights are, as JSON; `checkpoints` keeps what
-    killed attempts did; `keep_in` is the folder for tuned weights, if they are kept. Return what it gives for each
-    language, and what has trained it.
+    killed attempts did; `keep_in` is the folder for tuned weights, if they are kept.
     """
     how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
     abouts = [manifest.verify(task) for task in tasks.values()]
@@ -162,7 +162,7 @@ def tune_languages(
         found.append(Tuned(predictions_of(code, classes, rows, logits, tagging), more, scores))
     if settings.keep:
         heads.save(model, tokenizer, keep_in / (next(iter(tasks)) if len(tasks) == 1 else "joint"), classes)
-    return found, tuner
+    return found
 
 
 def predictions_of(code: str, classes: list[str], rows: list[Row], logits: np.ndarray, tagging: bool) -> pa.Table:
@@ -229,14 +229,14 @@ def tune(
     For `made_of` see `tune_languages`; for `upstream` and `figures` see `manifest.write`.
     """
     found: dict[str, Tuned] = {}
-    seconds, steps, pairs = 0.0, 0, [*zip(settings.covered, tasks, strict=True)]
+    began, steps, pairs = time.monotonic(), 0, [*zip(settings.covered, tasks, strict=True)]
     with locked(checkpoints, "another process that tunes the same"):
         (out / manifest.NAME).unlink(missing_ok=True)  # that of earlier results, beside files that will be new
         shutil.rmtree(out / "model", ignore_errors=True)
         for together in [pairs] if settings.joint else [[pair] for pair in pairs]:
-            each, tuner = tune_languages(export, made_of, settings, dict(together), checkpoints, out / "model")
+            each = tune_languages(export, made_of, settings, dict(together), checkpoints, out / "model")
             found |= zip((code for code, _ in together), each, strict=True)
-            seconds, steps = seconds + tuner.seconds, steps + tuner.step
+            steps += each[0].scores["steps"]
         languages = {code: each.scores for code, each in found.items()}
         tables = {
             "predictions.parquet": [each.predictions for each in found.values()],
@@ -254,7 +254,7 @@ def tune(
         device = torch.cuda.get_device_name() if scoring_device().type == "cuda" else "cpu"
         shown = ", ".join(in_words(code, each) for code, each in languages.items())
         summary = f"{settings.metric}: {shown}; {plural(steps, 'step')}"
-        about = {"seconds": round(seconds, 1), "steps": steps, "device": device, "summary": summary}
+        about = {"seconds": round(time.monotonic() - began, 1), "steps": steps, "device": device, "summary": summary}
         manifest.write(out, settings, files, upstream, about | (figures or {}))
     log.info("%s, seed %d, %s", settings.task, settings.seed, summary)
     with contextlib.suppress(OSError):

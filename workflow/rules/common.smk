@@ -16,7 +16,7 @@ from shlex import quote
 from snakemake.settings.types import DeploymentMethod, RerunTrigger
 from snakemake.utils import min_version
 
-# A large batch creates millions of objects and keeps them all: garbage collection would take a tenth of a dry run.
+# A large group creates millions of objects and keeps them all: garbage collection would take a tenth of a dry run.
 gc.set_threshold(100_000, 50, 50)
 min_version("9.27")
 
@@ -84,16 +84,16 @@ shell.prefix(f"export {PYTHON}PYTHONPATH={IMPORTED}{SAFE} GOMP_SPINCOUNT=${{{{GO
 if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
-from babelmill.config import identifiers, loading
+from babelmill.config import loading
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
-from babelmill.graph import Graph, run_file
+from babelmill.graph import Graph
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting.asked import asked_of, asked_of_experiment
-from babelmill.stages import SETTINGS, STAGES, deliverable
+from babelmill.stages import SETTINGS, STAGES, deliverable, run_settings_of
 
 # Snakemake's own log file names the folder of the workflow, whatever the locale.
 accept_all_letters(*(getattr(handler, "stream", None) for handler in logger.handlers))
@@ -130,11 +130,11 @@ def load_configuration():
                 raise
             configuration = Configuration([])  # edited since: a job of a cluster reads nothing but its settings
     rules = {*STAGES, "all", "report", "experiment", "publish_all"}
-    rules |= {f"publish_{name}" for name in configuration.batches}
-    for group in ("batches", "experiments"):
-        if taken := getattr(configuration.top, group).keys() & rules:
+    rules |= {f"publish_{name}" for name in configuration.groups}
+    for key in ("groups", "experiments"):
+        if taken := getattr(configuration.top, key).keys() & rules:
             raise UserError(
-                f"{configuration.origin(group)}: {group}.{min(taken)}: a rule has this name; choose another name"
+                f"{configuration.origin(key)}: {key}.{min(taken)}: a rule has this name; choose another name"
             )
     return configuration
 
@@ -163,7 +163,7 @@ def asked_for():
     form = re.compile(r"(?:\w+/|publish_)?([\w+]+)([./].+)?")  # such as predictions/eng/table.json
     words = [found[1] for found in map(form.fullmatch, targets) if found]
     names = [name for word in words for name in word.split("+")]
-    return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
+    return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.groups} or CONFIG.is_model(name)])
 
 
 @functools.cache
@@ -218,7 +218,7 @@ def inputs_of(result):
     ask_for_existence_alone()
     found = {"settings": ancient(str(result.settings_file)), "made_from": []}
     if result.stage.stage == "train":
-        found["run"] = ancient(str(run_file(result)))
+        found["run"] = ancient(str(run_settings_of(result.settings_file)))
     is_there = result.is_there
     if not is_there or is_made_anew(result):
         found["made_from"] = [str(each.path if each.stage.named else each.record) for each in result.upstream]
@@ -271,16 +271,26 @@ def deliverables(models):
     return of
 
 
+def receipts(group):
+    """Return an input function: what the publishing of a group of models leaves."""
+
+    @one_line
+    def of(wildcards):
+        return [f"published/{model}.json" for model in CONFIG.models_of([group]) if CONFIG.is_trained(model)]
+
+    return of
+
+
 @one_line
 def meant(wildcards):
     """End with an error for a word that is not a target, and suggest the target that was meant."""
     word = wildcards.word
     if word.startswith("published/"):
         raise UserError(f"there is no target {word}; did you mean {word}.json?")
-    if CONFIG.is_model(word):
-        named = deliverable(CONFIG, word).named.format(model=word)
+    if CONFIG.is_model(name := word.rpartition("/")[2]):
+        named = deliverable(CONFIG, name).named.format(model=name)
         raise UserError(f"there is no target {word}; did you mean {named}?")
-    raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
+    raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.groups, *CONFIG.known_models()})}")
 
 
 def of_models(stage, about, output):
@@ -304,5 +314,5 @@ def of_models(stage, about, output):
 wildcard_constraints:
     result="[^/]+",
     model="[^/]+",
-    batch="[^/]+",
+    group="[^/]+",
     experiment="[^/]+",

@@ -8,5 +8,5 @@ rule no_such_target:
     output:
         "{word}",
     wildcard_constraints:
-        word=r"(published/)?\w+",
+        word=r"(published/)?\w+|(?!(converted|published|experiments)/)\w+/\w+",
     localrule: True

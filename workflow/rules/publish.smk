@@ -23,12 +23,12 @@ rule publish:
         "python -m babelmill.publish {input.settings:q} --threads {threads}"
 
 
-for batch in [*CONFIG.batches, "all"]:
+for group in [*CONFIG.groups, "all"]:
 
     rule:
-        """Publish the models of a batch (`publish_tier1`), or of `targets:` (`publish_all`), on the Hub."""
+        """Publish the models of a group (`publish_tier1`), or of `targets:` (`publish_all`), on the Hub."""
         name:
-            f"publish_{batch}"
+            f"publish_{group}"
         input:
-            expand("published/{model}.json", model=filter(CONFIG.is_trained, CONFIG.models_of([batch]))),
+            receipts(group),
         localrule: True

@@ -1,19 +1,19 @@
-"""The report: reports/{batch}.html and .csv, written whenever it is asked for.
+"""The report: reports/{group}.html and .csv, written whenever it is asked for.
 
-`{batch}` may be a batch, a model, `all` (the targets), or several of these: reports/eng+deu.html. `babelmill report`
+`{group}` may be a group, a model, `all` (the targets), or several of these: reports/eng+deu.html. `babelmill report`
 writes the same report from the results that exist.
 """
 
 
 rule report:
-    """Write the results of a batch as one page and one table."""
+    """Write the results of a group as one page and one table."""
     input:
         unpack(of_models("report", asked_of, "reports/{}.html")),
     output:
-        page="reports/{batch}.html",
-        table="reports/{batch}.csv",
+        page="reports/{group}.html",
+        table="reports/{group}.csv",
     log:
-        "logs/report/{batch}.log",
+        "logs/report/{group}.log",
     localrule: True
     conda:
         "../../envs/babelmill.yaml"

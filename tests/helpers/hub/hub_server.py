@@ -9,16 +9,17 @@ CDN's), which knows ranges and sees no token. `hub.faults` breaks answers on pur
 Uploads (`hub_uploads.py`) change the state, and are refused where anything about them is wrong.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import re
 import threading
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.server import ThreadingHTTPServer
-from pathlib import PurePosixPath
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
 
 from helpers.hub.hub_uploads import Refused, Uploads, git_oid
 
@@ -62,14 +63,12 @@ class Repository:
 class HubServer:
     """Serves repositories under `url` until the `with` block ends.
 
-    `tokens` are those it accepts, of the account `ada`, which may write to what is ada's and lab's; those in `readers`
-    may not write at all.
+    `tokens` are those it accepts, of the account `ada`, which may write to what is ada's and lab's.
     """
 
     def __init__(self):
         self.repositories: dict[str, Repository] = {}
         self.tokens = {"hf_good"}
-        self.readers: set[str] = set()
         self.namespaces = ("ada", "lab")
         self.lock = threading.Lock()
         self.faults: list[Fault] = []
@@ -283,3 +282,14 @@ class _Handler(Uploads):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+@contextlib.contextmanager
+def hub_here(patch: Any, cache: Path) -> Iterator[HubServer]:
+    """Yield a Hub which this process and all that it starts talk to, without a token; `patch` is a MonkeyPatch."""
+    with HubServer() as server:
+        for name, value in {"HF_ENDPOINT": server.url, "HF_HOME": cache, "HF_HUB_DISABLE_XET": 1}.items():
+            patch.setenv(name, str(value))
+        for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
+            patch.delenv(name, raising=False)
+        yield server

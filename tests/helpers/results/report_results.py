@@ -67,12 +67,12 @@ def scores_of(
     suite: str,
     languages: list[str],
     snapshots: Iterable[float] = (),
-    masked_pairs: int | str = "all",
+    max_masked_items: int | str = "all",
     phenomena: Iterable[str] = PHENOMENA,
 ) -> dict[str, Any]:
     """Return scores.json of a suite, also for snapshots after so many million words.
 
-    Each phenomenon has 300 pairs of three paradigms, or `masked_pairs` of each paradigm for masked scores.
+    Each phenomenon has 300 pairs of three paradigms, or `max_masked_items` of each paradigm for masked scores.
     """
     names = list(phenomena)
 
@@ -81,7 +81,7 @@ def scores_of(
         return {"score": score, "n": count, "interval": wilson(score, count)}
 
     def method(name: str, middle: float = 0.75) -> dict[str, Any]:
-        each = 100 if masked_pairs == "all" or name == "causal" else int(masked_pairs)
+        each = 100 if max_masked_items == "all" or name == "causal" else int(max_masked_items)
         whole = {of: share(3 * each * len(names), middle) for of in ("pairs", "paradigms")}
         groups = {group: share(3 * each, middle) for group in names}
         paradigms = {f"{group}_{i}": share(each, middle) for group in names for i in (1, 2, 3)}
@@ -107,7 +107,12 @@ def scores_of(
         }
         kept.append(about | {"languages": dict.fromkeys(languages, now)})
     more = {"snapshots": kept} if kept else {}
-    return {"suite": suite, "headline": headline, "masked_pairs": masked_pairs, "languages": found} | more
+    return {
+        "suite": suite,
+        "headline": headline,
+        "max_masked_items": max_masked_items,
+        "languages": found,
+    } | more
 
 
 def make(
@@ -116,7 +121,7 @@ def make(
     suites: dict[str, list[str]],
     steps: int = 2000,
     snapshots: Iterable[float] = (),
-    masked_pairs: int | str = "all",
+    max_masked_items: int | str = "all",
     phenomena: Iterable[str] = PHENOMENA,
     trained: dict[str, Any] | None = None,
 ) -> None:
@@ -128,7 +133,7 @@ def make(
         suites: {suite: codes that it covers}.
         steps: of its training.
         snapshots: scored, after so many million words.
-        masked_pairs, phenomena: see `scores_of`.
+        max_masked_items, phenomena: see `scores_of`.
         trained: more figures of its training.
     """
     languages = list(graph.configuration.languages_of(model))
@@ -151,5 +156,5 @@ def make(
     for suite, covered in suites.items():
         score = graph.result("score", model, suite)
         mine = [code for code in languages if code in covered]
-        write_json(score.path / "scores.json", scores_of(draw, suite, mine, snapshots, masked_pairs, phenomena))
+        write_json(score.path / "scores.json", scores_of(draw, suite, mine, snapshots, max_masked_items, phenomena))
         put(score, ["scores.json"])

@@ -12,7 +12,6 @@ from babelmill.config.entries import User
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS
-from babelmill.config.values import typed
 from babelmill.core.files import UserError
 from helpers.stages import settings_of
 
@@ -46,12 +45,12 @@ def test_defaults_hold_every_key_and_document_it():
 
 
 def test_language_table_has_the_tiers_of_babybabellm():
-    batches = configuration().batches
-    assert [len(batches[f"tier{tier}"]) for tier in (1, 2, 3)] == [9, 15, 21]
+    groups = configuration().groups
+    assert [len(groups[f"tier{tier}"]) for tier in (1, 2, 3)] == [9, 15, 21]
     small, all_of_them = (configuration().languages_of(f"multilingual_{name}") for name in ("small", "all"))
-    assert set(small) == set(batches["tier1"])
-    assert set(all_of_them) == {code for batch in batches.values() for code in batch}
-    assert set(batches["tier1"]) == {"bul", "zho", "nld", "eng", "fra", "deu", "ind", "fas", "ukr"}
+    assert set(small) == set(groups["tier1"])
+    assert set(all_of_them) == {code for group in groups.values() for code in group}
+    assert set(groups["tier1"]) == {"bul", "zho", "nld", "eng", "fra", "deu", "ind", "fas", "ukr"}
 
 
 def test_later_layers_beat_earlier_ones():
@@ -77,16 +76,7 @@ def test_text_of_the_command_line_is_coerced():
     typed = {"token_weighted": True, "hybrid_ratio": "1/2", "learning_rate_floor": 0.0}
     assert train(**text, max_steps="100") == train(**typed, max_steps=100)
     assert train(**text, epochs="3") == train(**typed, epochs=3.0)
-    assert train(max_steps="null")["max_steps"] is None
     assert {train(learning_rate=rate)["learning_rate"] for rate in (0.001, "0.001", "1e-3")} == {0.001}
-
-
-def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(folder):
-    source = {"repository": "BabyLM-community/babylm-zul", "revision": "main"}
-    assert hub_datasets(configuration().corpus("zul")) == [source]
-    assert hub_datasets(configuration(TEXT).corpus("eng")) == []
-    other = configuration(TEXT, {"corpus": {"hub": "a/b"}})
-    assert settings_of(configuration(TEXT), "eng", "corpus") == settings_of(other, "eng", "corpus")
 
 
 def test_parts_of_datasets_have_one_spelling(folder):
@@ -97,13 +87,6 @@ def test_parts_of_datasets_have_one_spelling(folder):
         {"repository": "a/eng", "revision": "main"},
         {"repository": "c/d", "revision": "main", "config": "eng_raw"},
     ]
-
-
-def test_weights_of_a_mixture_are_exponents():
-    def weights(value):
-        return configuration({"mixture": {"weights": value}}).model("multilingual_small").mixture.weights
-
-    assert [weights(value) for value in ("size", 1, "uniform", "0", 0.3)] == [1, 1, 0, 0, 0.3]
 
 
 def test_config_command_prints_values_and_their_layers(tmp_path):
@@ -131,25 +114,3 @@ def test_config_command_prints_nothing_that_a_terminal_obeys(folder):
     (line,) = [line for line in done.stdout.splitlines() if "card.description" in line]
     assert r"a\x1b]0;b\x07\nc\u202e" in line and line.endswith(r"x\x1b[2J.yaml")
     assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", done.stdout)
-
-
-def test_the_readme_says_how_to_name_ones_own_text(folder):
-    """The edit of config.yaml, as it is described: remove the # of the last three lines."""
-    (folder / "texts").mkdir()
-    (folder / "texts/a.txt").write_text("A text.")
-    lines = (ROOT / "config/config.yaml").read_text().splitlines()
-    edited = yaml.safe_load("\n".join([*lines[:-3], *(line.removeprefix("#") for line in lines[-3:])]))
-    assert settings_of(configuration(edited), "eng", "corpus")["corpus"]["files"] == ["texts/*.txt"]
-    assert configuration(edited).model("eng").preset == "small"
-
-
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [
-        *((4, 4), ("1e-12", 1e-12), (True, True), ("nan", "nan"), ("1_000", "1_000")),
-        *((["1e-1", "gelu"], [0.1, "gelu"]), ({"i": "2.e0"}, {"i": 2.0})),
-    ],
-)
-def test_numbers_are_numbers_for_transformers_too(text, meant):
-    """YAML 1.1 reads 1e-4 as text."""
-    assert typed(text) == meant and type(typed(text)) is type(meant)

@@ -40,7 +40,7 @@ def make(kind: str, precision: str = "fp32", vocabulary: Vocabulary = VOCABULARY
     lengths = {"sequence_lengths": [30], "phase_starts": [0.0]}
     train = section("train", objective="labels", ema_decay=0, precision=precision, **lengths)
     codes = Codes(["a", "b", "cc", "d", "e"], "general", 2)
-    return LabelsNetwork(make_config(model, CLASSIFIER, vocabulary), train, LABELS, codes, 2, torch.ones(5), ALONE)
+    return LabelsNetwork(make_config(model, CLASSIFIER, vocabulary), train, LABELS, codes, 2, ALONE)
 
 
 def step(network: LabelsNetwork) -> None:

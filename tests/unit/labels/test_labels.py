@@ -2,16 +2,14 @@
 
 import itertools
 import re
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
-from babelmill.config import schema
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import SECTIONS
 from babelmill.core.files import UserError
 from babelmill.labels.codes import BEGIN, END, FIRST, PAD, CodeReader, Codes, listed, written
 from babelmill.labels.network import block_losses
@@ -89,37 +87,6 @@ def test_codes_are_spelt_with_the_published_ids():
     assert Codes(["mill", "farm"], "classes", 0).blocks.shape == (2, 0)
 
 
-def test_symbols_may_be_what_stands_between_separators():
-    codes = Codes(["A1.203", "B"], "general", 3, ".")
-    assert codes.symbols == ("203", "A1", "B")
-    assert codes.blocks.tolist() == [[FIRST + 1, FIRST, END], [FIRST + 2, END, END]]
-    asked = {"code": "general", "block_size": 2, "symbol_separator": ".", "separator": ";"}
-    assert read([["A1.203;farm.hand", "B"]], **asked) == [["A1.203", "farm.hand", "B"]]
-    for text, message in [
-        ("A1.2.3", r"a\.csv: line 2: 'A1\.2\.3' is longer than 2 symbols \(labels\.block_size\); correct"),
-        ("A1.", r"'A1\.' has no symbol before or after '\.' \(labels\.symbol_separator\)"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            read([[text]], **asked)
-
-
-def test_the_decoder_sees_no_later_symbol_and_no_padding():
-    torch.manual_seed(0)
-    decoder = CodeDecoder(18, 24, layers=2, longest=26).double().eval()
-    hidden, symbols = torch.randn(2, 7, 24).double(), torch.randint(FIRST, 18, (2, 6))
-    symbols[:, 0] = BEGIN
-    seen = torch.arange(7) < torch.tensor([[7], [4]])
-    before = decoder(hidden, seen, symbols)
-    changed = symbols.clone()
-    changed[:, 4] = FIRST
-    assert torch.equal(decoder(hidden, seen, changed)[:, :4], before[:, :4])
-    assert not torch.equal(decoder(hidden, seen, changed)[:, 4:], before[:, 4:])
-    longer = torch.cat([hidden, torch.randn(2, 5, 24)], 1)
-    more = torch.cat([seen, torch.zeros(2, 5, dtype=torch.bool)], 1)
-    torch.testing.assert_close(decoder(longer, more, symbols), before, atol=1e-12, rtol=0)
-    assert np.isfinite(before.detach().numpy()).all()
-
-
 def test_a_symbol_at_a_time_scores_as_all_at_once():
     """Beams of a row have symbols of their own before them."""
     torch.manual_seed(0)
@@ -162,63 +129,61 @@ ROWS = [
 ]
 
 
-def reader(**values) -> CodeReader:
-    return CodeReader(section("labels", **values))
-
-
 def read(rows, **values) -> list[list[str]]:
     """The codes of rows of columns."""
-    found = reader(**values).read((columns, f"a.csv: line {i}") for i, columns in enumerate(rows, 2))
+    reader = CodeReader(section("labels", **values))
+    found = reader.read((columns, f"a.csv: line {i}") for i, columns in enumerate(rows, 2))
     return [[found.names[i] for i in found.codes[a:b]] for a, b in itertools.pairwise(found.offsets)]
+
+
+CODES = "code,name\n61110,Farmer\nNA,Namibia\n250,x\n250.0,y\n"
 
 
 @pytest.mark.parametrize(
     ("cells", "codes", "labels"),
     [
-        ([["61110", "61110"], ["1234", None], ["-1", "64100"]], [["61110"], ["01234"], ["-1", "64100"]], {"code": "hisco"}),
+        ([["61110", "61110"], ["1234.0", None], ["-1", "64100"]], [["61110"], ["01234"], ["-1", "64100"]], {"code": "hisco"}),
         ([["a; b ;;c", "d"], [None, None], [" ", ""]], [["a", "b", "c", "d"], ["?"], ["?"]], {"separator": ";"}),
+        ([["1;nan; NULL;2.0;\ufeff3"]], [["1", "2", "3"]], {"code": "general", "separator": ";"}),
         ([[None, "mill"], ["250.0"], ["250"], ["E11.0"]], [["mill"], ["250.0"], ["250"], ["E11.0"]], {}),
         ([["NA"], ["nan"], ["NaN"], ["null"], ["NULL"], ["N"]], [["?"]] * 5 + [["N"]], {}),
         ([["A1"], ["\u200bA1"], ["A1\ufeff"], [" \u200e A1 \u200b "], ["\u200b"]], [["A1"]] * 4 + [["?"]], {}),
+        *(
+            ([["NA"], ["null"], ["250.0"], ["250"]], [["NA"], ["?"], ["250.0"], ["250"]], more | {"codes": "codes.csv"})
+            for more in ({}, {"code": "general", "block_size": 9})
+        ),
     ],
 )  # fmt: skip
-def test_columns_of_labels_become_codes(cells, codes, labels):
+def test_columns_of_labels_become_codes(folder, cells, codes, labels):
+    """What a list of codes has is a code, whatever it looks like."""
+    Path("codes.csv").write_text(CODES)
     assert read(cells, **labels) == codes
 
 
-def test_what_is_no_code_is_an_error_with_its_line_or_left_out():
-    rows = [["61110"], ["farmer"], [None]]
-    with pytest.raises(
-        UserError, match=r"^a\.csv: line 3: 'farmer' is not a code of hisco: it contains a, e, f, m, r; correct"
-    ):
-        read(rows, code="hisco")
-    with pytest.raises(
-        UserError,
-        match=r"^a\.csv: line 2: this row has no code, and occ1950 has no code that means 'none'; correct .* skip to skip",
-    ):
-        read([[None]], code="occ1950")
-    assert read(rows, code="hisco", on_error="skip") == [["61110"], [], []]
-    counting = reader(code="hisco", on_error="skip")
-    counting.read((columns, "a") for columns in rows)
-    assert (counting.bad, counting.without) == (1, 2)
-    assert counting.first == "a: 'farmer' is not a code of hisco: it contains a, e, f, m, r"
-    skipped = read([["abc"], [None], ["abc", "a"]], code="general", block_size=2, on_error="skip")
-    assert skipped == [[], ["?"], ["a"]], "a bad code does not say that there is none"
+@pytest.mark.parametrize(
+    ("cells", "labels", "message"),
+    [
+        (["61110", "farmer"], {"code": "hisco"}, r"a\.csv: line 3: 'farmer' is not a code of hisco: it contains a, e, f, m, r; correct it, or delete"),
+        (["1", None], {"code": "occ1950"}, r"a\.csv: line 3: has no code, and occ1950 has no code that means 'none'; delete such rows"),
+        (["61110", "64100"], {"codes": "codes.csv"}, r"a\.csv: line 3: '64100' is not in codes\.csv \(labels\.codes\); correct it"),
+        (["long\x1b\n" * 100_000], {"code": "general"}, r"a\.csv: line 2: 'long.*is longer than 5 symbols"),
+        (["long\x1b\n" * 100_000], {"codes": "codes.csv"}, r"a\.csv: line 2: 'long.*is not in codes"),
+    ],
+)  # fmt: skip
+def test_what_is_no_code_is_one_short_line(folder, cells, labels, message):
+    Path("codes.csv").write_text(CODES)
+    with pytest.raises(UserError, match=f"^{message}") as error:
+        read([[cell] for cell in cells], **labels)
+    assert len(str(error.value)) < 500 and str(error.value).isprintable()
 
 
-def test_a_list_of_codes_is_all_there_are(tmp_path):
-    path = tmp_path / "codes.csv"
-    path.write_text(
-        '\ufeffcode,name\r\n61110,"Farmer, tenant"\r\n\r\n1234,\r\n-1\u200b,No trade\r\n', encoding="utf-8", newline=""
-    )
-    assert listed(str(path), schema.Labels(code="hisco")) == {"61110": "Farmer, tenant", "01234": "", "-1": "No trade"}
-    found = reader(code="hisco", codes=str(path)).read([(["61110"], "a")])
+def test_a_list_of_codes_is_all_there_are(folder):
+    content = '\ufeffcode,name\r\n61110,"Farmer, tenant"\r\n\r\n1234,\r\n-1\u200b,No trade\r\n'
+    Path("codes.csv").write_text(content, encoding="utf-8", newline="")
+    labels = section("labels", code="hisco", codes="codes.csv")
+    assert listed("codes.csv", labels) == {"61110": "Farmer, tenant", "01234": "", "-1": "No trade"}
+    found = CodeReader(labels).read([(["61110"], "a")])
     assert found.names == ("-1", "01234", "61110") and found.codes.tolist() == [2]
-    with pytest.raises(UserError, match=r"^a: '64100' is not in .*codes\.csv \(labels\.codes\); correct"):
-        reader(code="hisco", codes=str(path)).read([(["64100"], "a")])
-    alone = tmp_path / "codes.jsonl"
-    alone.write_text('{"code": 61110}\n')
-    assert listed(str(alone), schema.Labels(code="hisco")) == {"61110": ""}
 
 
 @pytest.mark.parametrize(
@@ -228,78 +193,13 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
         ("61110,Farmer\n", r"no column 'code'; there are '61110', 'Farmer'; set labels\.codes to a table with the col"),
         ('"","code","name"\n"1","abc","farm"\n', "line 2: 'abc' is not a code of hisco: it contains a, b, c; correct"),
         ("code,name\n,mill\n", "line 2: has no code"),
-        ("code\n1234\n01234\n", "line 3: '1234' and '01234' are the same code, '01234'; keep one"),
+        ("code\n1234\n01234\n", "line 3: the code '01234' is there already; keep one of them"),
     ],
 )
-def test_what_is_no_list_of_codes_is_refused_with_its_line(tmp_path, content, message):
-    path = tmp_path / "codes.csv"
-    path.write_text(content, newline="")
+def test_what_is_no_list_of_codes_is_refused_with_its_line(folder, content, message):
+    Path("codes.csv").write_text(content, newline="")
     with pytest.raises(UserError, match=message):
-        listed(str(path), schema.Labels(code="hisco"))
-
-
-def test_a_part_of_a_cell_is_read_as_the_same_cell_alone():
-    for code in ("classes", "general", "hisco"):
-        cells = ["1", "nan", "NULL", "NA", "2.0", "\ufeff3", "-1"]
-        alone = [each for found in read([[cell] for cell in cells], code=code, on_error="skip") for each in found]
-        together = read([[";".join(cells)]], code=code, separator=";")
-        assert together == [[each for each in alone if each != "?"]]
-
-
-def test_what_a_list_of_codes_has_is_a_code_whatever_it_looks_like(tmp_path):
-    path = tmp_path / "codes.csv"
-    path.write_text("code,name\nNA,Namibia\nDE,Germany\n250,x\n250.0,y\n")
-    rows = [["NA"], ["DE"], ["null"], ["250.0"], ["250"]]
-    assert read(rows, codes=str(path)) == [["NA"], ["DE"], ["?"], ["250.0"], ["250"]]
-    assert read(rows, codes=str(path), code="general", block_size=9) == read(rows, codes=str(path))
-
-
-def test_errors_of_codes_are_short(tmp_path):
-    path = tmp_path / "codes.csv"
-    path.write_text("code\n1\n2\n")
-    for values in ({"codes": str(path)}, {"code": "hisco"}, {"code": "general"}):
-        with pytest.raises(UserError) as error:
-            read([["long\x1b\n" * 100_000]], **values)
-        assert len(str(error.value)) < 500 and str(error.value).isprintable()
-
-
-def test_two_spellings_that_would_be_one_code_are_named():
-    assert read([["250.0"], ["250.0"]], code="general") == [["250"], ["250"]], "pandas writes all codes so"
-    with pytest.raises(
-        UserError, match=r"^a\.csv: line 4: '250\.0' and '250' \(a\.csv: line 2\) would be one code, '250'"
-    ):
-        read([["250"], ["250"], ["250.0"]], code="general")
-    both = reader(code="general")
-    both.read([(["250"], "train.csv: line 2")])
-    with pytest.raises(UserError, match=r"validation\.csv: line 9: '250\.0' and '250' \(train\.csv: line 2\)"):
-        both.read([(["250.0"], "validation.csv: line 9")])
-    assert read([["61110"], ["61110.0"]], code="hisco") == [["61110"]] * 2, "digits alone: nothing else can be meant"
-
-
-@pytest.mark.parametrize(
-    ("codes", "warns"), [(["0110", "110"], True), (["0110", "1100"], False), (["A01", "A1"], False)]
-)
-def test_codes_that_differ_in_leading_zeros_are_worth_a_warning(caplog, codes, warns):
-    for code in ("general", "classes", "occ1950"):
-        caplog.clear()
-        found = reader(code=code, block_size=5, on_error="skip")
-        found.read([([text], f"a.csv: line {i}") for i, text in enumerate(codes, 2)])
-        found.warn_of_zeros()
-        assert bool(caplog.messages) == (warns and code != "occ1950")
-        if caplog.messages:
-            assert "'0110' and '110' are two codes, and may be one" in caplog.messages[0]
-
-
-def configuration(**values) -> Configuration:
-    """One of labels, with these values of whichever section has such a key."""
-    sections = {
-        "train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]},
-        "labels": {"code": "hisco"},
-        "evaluation": {},
-    }
-    for key, value in values.items():
-        next(entries for name, entries in sections.items() if key in SECTIONS[name].model_fields)[key] = value
-    return Configuration([("test", sections)])
+        listed("codes.csv", section("labels", code="hisco"))
 
 
 def test_shards_of_labelled_text(tmp_path):
@@ -309,21 +209,12 @@ def test_shards_of_labelled_text(tmp_path):
     origins = [f"a.csv: line {i}" for i in range(len(ROWS))]
     columns = {"text": texts, "context": contexts, "labels": labels, "origin": origins}
     inputs = {"tokenizer": tmp_path / "tokenizer", "corpus": write_corpus(tmp_path / "corpus", columns, columns)}
-    figures = run_stage("shards", configuration(), out=tmp_path / "out", **inputs)
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
+    configuration = Configuration([("test", {"train": train, "labels": {"code": "hisco"}})])
+    figures = run_stage("shards", configuration, out=tmp_path / "out", **inputs)
     shard = ShardFile.open(tmp_path / "out/train.safetensors")
     assert shard.labels and shard.labels.names == ("61110", "64100", "-1", "08300")
     assert shard.labels.codes.tolist() == [0, 1, 0, 2, 3] and shard.labels.offsets.tolist() == [0, 2, 3, 4, 5]
     assert (shard.responses - shard.offsets[:-1] - 1).tolist() == [1, 1, 0, 1], "tokens of the context"
     assert [shard.texts[i] for i in range(4)] == [text for _, text, _ in ROWS]
-    assert figures["codes"] == {"train": 5, "validation": 5} and figures["bad_codes"]["train"] == 0
-
-
-def test_rows_of_the_evaluation_are_of_no_interest():
-    """A model that reads fewer tokens than a language model is measured on."""
-    short = {"architecture": "transformers", "config": {"model_type": "bert"}, "max_position_embeddings": 64}
-    values = {
-        "model": short,
-        "train": configuration().layers[1].values["train"],
-        "evaluation": {"sequence_length": 512},
-    }
-    assert Configuration([("test", values)]).model("eng").model.max_position_embeddings == 64
+    assert figures["codes"] == {"train": 5, "validation": 5}

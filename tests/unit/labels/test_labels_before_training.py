@@ -44,12 +44,8 @@ def test_a_plan_has_the_steps_of_the_training():
 @pytest.mark.parametrize(
     ("train", "validation", "labels", "words"),
     [
-        (["61110"], ["61110"], {"code": "hisco"}, r"training text of eng has only one code, '61110': there is nothing to learn$"),
-        (["x1", "x2"], ["x1"], {"code": "hisco", "on_error": "skip"}, r"has no code \(labels\.on_error: skip\): there is nothing"),
         (["61110"], ["61110"], {"code": "hisco", "codes": "codes.csv"}, r"has only one code, '61110': there is nothing to learn$"),
-        (["x"], ["x"], {"code": "hisco", "codes": "codes.csv", "on_error": "skip"}, r"has no code \(labels\.on_error: sk"),
         (["1", "2"], ["3"], {}, r"^no validation text of eng has a code of its training text, so there is nothing to measure"),
-        (["1", "2"], [""], {"code": "hisco", "on_error": "skip"}, r"^no validation text of eng has a code of its"),
     ],
 )  # fmt: skip
 def test_codes_that_cannot_be_learnt_or_measured_are_one_line_before_training(train, validation, labels, words):

@@ -4,15 +4,15 @@ import csv
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from babelmill.commands.predict import section_of
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import Predict
 from babelmill.core.files import UserError
-from babelmill.labels import prediction
 from babelmill.labels.card import completed
-from babelmill.labels.prediction import check_threshold, columns_of, labels_of, write_table
+from babelmill.labels.prediction import cells_of, certainty, write_table
 from babelmill.stages import PredictStage
 from babelmill.tables.rows import Table
 from babelmill.tables.text import Form
@@ -24,7 +24,7 @@ def test_what_is_written_is_what_was_read(tmp_path):
     rows = [["a\rb", "yes"], ["a\r", "yes"], ["\r\na", 'say "no"'], ["a\nb", ""], ["", ""], ["a" * 200_000, "yes"]]
     csv.field_size_limit(1 << 17)  # as it is where no .csv was read
     for name in ("out.csv", "out.tsv"):
-        write_table(tmp_path / name, ["text", "predicted"], rows)
+        write_table(tmp_path / name, pd.DataFrame(rows, columns=["text", "predicted"]))
         assert list(Table(tmp_path / name, form=Form(quoting="csv"))) == rows
     assert (tmp_path / "out.csv").read_bytes().startswith(b'text,predicted\n"a\rb","yes"\n')
 
@@ -32,7 +32,7 @@ def test_what_is_written_is_what_was_read(tmp_path):
 def test_no_spreadsheet_runs_what_is_written(tmp_path):
     """A cell that begins like a formula gets one `'`; codes such as -1 and texts with lines stay."""
     rows = [["=HYPERLINK(1)", "-1", "two\nlines"], ["+cmd|x", "+", "a\x1b[2J"], ["'=1", "E11.0", "'quoted'"]]
-    write_table(tmp_path / "out.csv", ["@text", "predicted", "more"], rows)
+    write_table(tmp_path / "out.csv", pd.DataFrame(rows, columns=["@text", "predicted", "more"]))
     columns, *written = csv.reader((tmp_path / "out.csv").read_text().splitlines(keepends=True))
     assert columns == ["'@text", "predicted", "more"]
     assert written == [
@@ -42,28 +42,17 @@ def test_no_spreadsheet_runs_what_is_written(tmp_path):
     ]
 
 
-def test_names_that_the_predictions_need():
-    names = "predicted code_1 probability_1 code_2 probability_2 likeliest_1 likeliest_probability_1"
-    assert columns_of(2, 1, False) == names.split()
-
-
-def test_the_least_probable_code_of_a_row_decides_whether_to_look_at_it(tmp_path):
-    columns = ["probability_3", *columns_of(2, 1, False)]
-    one, two = ["0", "yes", "a", "0.5", "", "", "a", "0.5"], ["0", "yes", "a", "0.9", "b", "0.0004", "a", "0.9"]
-    rows = [one, two, ["0", "yes", "", "", "", "", "a", "0.1"], ["0", "no text", *[""] * 6]]
-    prediction.write_review(tmp_path / "review.csv", 3, columns, rows)
-    assert [row[0] for row in Table(tmp_path / "review.csv")] == ["4", "2", "3", "1"]
-
-
-def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(folder):
-    Path("converted/eng").mkdir(parents=True)
-    Path("models/occ").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"models/occ: no model is here .*; there are converted/eng"):
-        labels_of(Path("models/occ"))
-    for config in ("{}", '{"labels": {"codes": ["1"]}, "class": "BertModel"}'):
-        Path("models/occ/config.json").write_text(config)
-        with pytest.raises(UserError, match=r"models/occ is not a converted label model .* such as converted/occ"):
-            labels_of(Path("models/occ"))
+def test_the_columns_that_are_predicted_and_how_certain_their_rows_are():
+    """The least probable code of a row decides; a row without any code is the least certain one."""
+    labels = {"codes": ["a", "b"], "blocks": 2, "names": {"a": "Farmer"}}
+    rows = [[0, 0, -1, 0, 0.5, 0, 0.5], [1, 0, 1, 0, 0.9, 0.0004, 0.9], [0, -1, -1, 1, 0, 0, 0.1]]
+    cells = cells_of(np.array(rows), labels)
+    names = "predicted code_1 name_1 probability_1 code_2 name_2 probability_2 likeliest_1 likeliest_name_1"
+    assert [*cells] == [*names.split(), "likeliest_probability_1"]
+    assert [*cells.loc[1]] == ["cut", "a", "Farmer", "0.9", "b", "", "0.0004", "a", "Farmer", "0.9"]
+    assert [*cells.loc[2]] == ["yes", *[""] * 6, "b", "", "0.1"]
+    assert "name_1" not in cells_of(np.array(rows), {"codes": ["a", "b"], "blocks": 2})
+    assert certainty(np.array(rows), 2).tolist() == [0.5, 0.0004, 0]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +60,7 @@ def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(folder):
     [
         ("delimiter", ";;", "predict.delimiter = ';;': one character that can separate fields"),
         ("threshold", 2.0, "predict.threshold = 2.0: "),
+        ("threshold", 0.3, "predict.threshold = 0.3, predict.method = 'blocks': linear, which alone has a threshold"),
         ("top", 0, "predict.top = 0: "),
         ("method", "magic", "predict.method = 'magic': .*'blocks' or 'linear'"),
         ("review", ["all", "review.csv"], "predict.review = 'all': "),
@@ -81,16 +71,6 @@ def test_options_have_the_types_and_bounds_of_the_keys(key, value, message):
     given = {"text_column": "a", "context_column": "b", "review": None} | {key: value}
     with pytest.raises(UserError, match=f"^{message}"):
         section_of(Namespace(**given))
-
-
-def test_a_threshold_that_decides_nothing_is_refused():
-    labels = {"exclusive": False, "decoder_layers": 0}
-    for allowed in (Predict(), Predict(threshold=0.3), Predict(method="linear", threshold=0.3)):
-        check_threshold(Path("occ"), labels, allowed)
-    with pytest.raises(UserError, match=r"predict\.threshold = 0\.3: only for .*; occ gives one$"):
-        check_threshold(Path("occ"), labels | {"exclusive": True}, Predict(method="linear", threshold=0.3))
-    with pytest.raises(UserError, match=r"only for predict\.method: linear of .* as many as its decoder says"):
-        check_threshold(Path("occ"), labels | {"decoder_layers": 3}, Predict(threshold=0.3))
 
 
 PREDICT = {"census": "census.csv", "letters": "letters.csv"}
@@ -104,16 +84,6 @@ def settings(part: str, **predict) -> dict:
     return settings_of(Configuration([("test", {"models": {"occ": occ}})]), "occ", part)
 
 
-def test_a_column_that_is_not_there_is_found_before_the_training(folder):
-    Path("census.csv").write_text("id,occupation\n1,fisher\n")
-    configuration = Configuration([("test", {"models": {"occ": OCC}})])
-    line = (
-        r"predict.inputs.census of model occ: text_column = 'text': a column of census.csv is expected: id, occupation"
-    )
-    with pytest.raises(UserError, match=line):
-        PredictStage.refuse(configuration, "occ", "census")
-
-
 def test_each_table_has_settings_of_its_own(folder):
     Path("census.csv").write_text("text\nfisher\n")
     one = settings("predict.census")
@@ -121,36 +91,18 @@ def test_each_table_has_settings_of_its_own(folder):
     assert one["table"]["text_column"] == "text"
     other = settings("predict.letters", text_column="first line", context="da")["table"]
     assert (other["text_column"], other["context"], other["sha256"]) == ("first line", "da", None)
-    assert settings("predict.census", top=3) != one
     assert settings("predict.census", method="linear") != one
-    more = {"inputs": PREDICT | {"letters": "else.csv", "third": "third.csv"}}
-    assert settings("predict.census", **more) == one, "another table is no reason to predict this one again"
-    assert settings("train", top=3, inputs={}) == settings("train") and settings("convert", top=3) == settings(
-        "convert"
-    )
-    Path("census.csv").write_text("text\nfarmer\n")
-    assert settings("predict.census") != one
-    with pytest.raises(UserError, match=r"model occ: predict.inputs has no table 'censu'; did you mean census"):
-        settings("predict.censu")
+    assert settings("train", top=3, inputs={}) == settings("train")
 
 
 @pytest.mark.parametrize(
     ("corpus", "there"), [({}, False), ({"context": "da"}, True), ({"context_column": "lang"}, True)]
 )
 def test_the_folder_says_whether_the_training_had_contexts(corpus, there):
-    found = {"codes": [], "figures": {"ema": {"linear": {"threshold": None}}}}
     languages = {"deu": {"corpus": {"label_columns": ["code1"], **corpus}}}
     configuration = Configuration([("test", {"languages": languages, "corpus": {"label_columns": ["code1"]}})])
     sections = [configuration.corpus(code).corpus for code in ("eng", "deu")]
-    assert completed({"labels": {}}, {"labels": found}, "ema", sections)["labels"] == {"contexts": there}
-
-
-def test_contexts_that_the_training_had_are_missed():
-    none, some = Predict(), Predict(context="da")
-    assert "trained with contexts" in prediction.about_contexts(True, none)
-    assert "trained without contexts" in prediction.about_contexts(False, some)
-    fine = [(True, some), (True, Predict(context_column="lang")), (False, none), (None, none), (None, some)]
-    assert [prediction.about_contexts(*each) for each in fine] == [""] * 5
+    assert completed({"labels": {}}, {"labels": {"codes": []}}, sections)["labels"] == {"contexts": there}
 
 
 def test_the_name_of_a_corpus_is_no_language_of_the_card():

@@ -43,12 +43,6 @@ def test_a_signal_reaches_it_and_its_exit_code_comes_back(tmp_path, number, code
     assert process.returncode == code
 
 
-def test_one_that_is_killed_is_told(tmp_path):
-    process, program = start(tmp_path)
-    os.kill(program, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-
-
 def test_what_it_starts_comes_from_there_too(tmp_path):
     (tmp_path / "ends.py").write_text(
         "import os, sys; print(os.environ['GREETING'], 'torch' in sys.modules); print('bad', file=sys.stderr)\n"
@@ -75,12 +69,6 @@ def test_our_package_is_imported_from_where_it_is_found(tmp_path):
         assert done.stdout.split() == ["False", *[str(path)] * 2, "SourceFileLoader", shared, "set()"], done.stderr
 
 
-def test_its_temporary_folder_and_its_random_numbers_are_its_own(tmp_path):
-    code = "import numpy, random, tempfile; print(tempfile.gettempdir(), random.random(), numpy.random.rand())"
-    output = [run_python("-c", code, environment=os.environ | {"TMPDIR": str(tmp_path)}).stdout.split() for _ in "12"]
-    assert output[0][0] == output[1][0] == str(tmp_path) and not set(output[0][1:]) & set(output[1][1:])
-
-
 def test_each_stage_imports_what_it_uses():
     """Alone in a process: the others may be forks of one that has imported all of our modules."""
     for stage in (*STAGES, "cli"):
@@ -92,8 +80,6 @@ def test_each_stage_imports_what_it_uses():
     "code",
     [
         "import sys; sys.exit('words')",
-        "import sys; print('kept', end=''); sys.exit(300)",
-        "raise SystemExit",
         "1 / 0",
         "raise KeyboardInterrupt",
         "import atexit; atexit.register(print, 'last')",

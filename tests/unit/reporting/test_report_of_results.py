@@ -55,6 +55,7 @@ def section(text: str, title: str) -> str:
 
 
 def test_the_headline_is_that_of_the_scores_where_pairs_have_no_phenomenon(asked):
+    """An upper bound is called so."""
     model = there(asked)
     of_language = model.scores["blimp"]["languages"]["eng"]["methods"]
     headline = of_language["fused"]["paradigms"]
@@ -65,11 +66,14 @@ def test_the_headline_is_that_of_the_scores_where_pairs_have_no_phenomenon(asked
         rows = [row for row in rows_of(model) if (row.suite, row.method) == ("blimp", "fused")]
         assert [row.score for row in rows if row.headline] == [headline["score"]]
     assert [row.phenomenon for row in rows if row.paradigm == "all"] == ["all", "unnamed", "binding"]
+    model.evaluation["metrics"]["causal"]["bound"] = True
+    text = page(asked, [model])
+    assert "<h2>causal, bits per byte, upper bound</h2>" in text and "<h2>masked, bits per byte</h2>" in text
 
 
-def test_each_score_has_its_own_number_of_pairs_and_the_most_precise_is_the_headline(tmp_path, asked):
+def test_each_score_has_its_own_number_of_pairs_and_the_most_precise_is_the_headline(asked):
     """Of a hybrid model whose masked scores are a sample: the causal one. A sample is said where its scores stand."""
-    report_results.make(graph_of(), "eng", {"blimp": ["eng"]}, masked_pairs=5)
+    report_results.make(graph_of(), "eng", {"blimp": ["eng"]}, max_masked_items=5)
     model = there(asked)
     methods = model.scores["blimp"]["languages"]["eng"]["methods"]
     text = page(asked, [model])
@@ -82,16 +86,6 @@ def test_each_score_has_its_own_number_of_pairs_and_the_most_precise_is_the_head
     remarks = {row["method"]: row["remark"] for row in csv_of([model]) if row["suite"] and row["phenomenon"] == "all"}
     sample = "sample of 5 pairs of each paradigm"
     assert remarks == {"causal": "", "masked": sample, "fused": sample}
-
-
-def test_an_upper_bound_is_called_so_wherever_it_stands(asked):
-    model = there(asked)
-    model.evaluation["metrics"]["causal"]["bound"] = True
-    text = page(asked, [model])
-    assert "<h2>causal, bits per byte, upper bound</h2>" in text and "<h2>masked, bits per byte</h2>" in text
-    assert "causal bits per byte, upper bound" in section(text, "Models and languages")
-    units = {row["method"]: row["unit"] for row in csv_of([model]) if not row["suite"]}
-    assert units == {"causal": "bits per byte, upper bound", "masked": "bits per byte"}
 
 
 def test_a_training_that_two_models_share_costs_once(asked):
@@ -131,31 +125,29 @@ def test_each_score_stands_beside_its_baseline_and_none_is_shown_without(asked):
     assert "Models and languages" not in page(asked, [model]).partition("<header>")[2]
 
 
-def test_models_stand_in_the_order_of_the_batch(tmp_path, asked):
+def test_models_stand_in_the_order_of_the_batch(asked):
     """Also where the stage reads it from a file, which has its keys in alphabetical order."""
     names = ["tur", "eng", "deu"]
     for name in ("tur", "deu"):
         report_results.make(graph_of(), name, {})
     write_json("report.json", asked_of(graph_of(), "+".join(names)))
     models = read_all(read_json("report.json"), dict.fromkeys(names, ("stopped (score)", "")))
-    assert [model.name for model in models] == names == [*dict.fromkeys(row["model"] for row in csv_of(models))]
+    assert names == [*dict.fromkeys(row["model"] for row in csv_of(models))]
 
 
 def test_what_is_not_there_is_not_shown(asked):
     model = there(asked)
     text = page(asked, [model])
+    assert text == page(asked, [there(asked)]), "a page is the same each time"
     assert "validation, averaged weights" in text and "BLiMP" in text
     model.record = [{k: v for k, v in line.items() if not k.startswith("ema")} for line in model.record]
     model.scores.clear()
     text = page(asked, [model]).partition("</style>")[2]
     assert "averaged" not in text and "BLiMP" not in text and "Learning in time" not in text
-    asked["suites"]["blimp"]["covers"] = []
-    model = there(asked)
-    model.scores["blimp"]["languages"]["eng"]["methods"] = {}
-    assert csv_of([model])
+    assert not re.search("<metadata|Matplotlib", text)
 
 
-def test_equal_names_are_told_apart(tmp_path, asked):
+def test_equal_names_are_told_apart(asked):
     """Of two texts of one language, and of two suites."""
     graph = graph_of("english_basics", both=["eng", "deu"])
     report_results.make(graph, "both", {"blimp": ["eng"], "english_basics": ["eng"]})
@@ -228,17 +220,9 @@ def test_only_runs_of_the_same_languages_and_tokenizer_have_equal_axes(folder):
     assert c == d and c[-1][0] == pytest.approx(a[-1][0], rel=0.01), "with axes of their own"
 
 
-def test_a_page_is_the_same_each_time_and_fetches_nothing(asked):
-    text = page(asked, [there(asked)])
-    assert text == page(asked, [there(asked)])
-    assert "<text" in text and not re.search(
-        r"<script|https?://|@import|url\((?!#)| on\w+=\"|<metadata|Matplotlib", text
-    )
-
-
 def test_what_is_not_complete_is_said_once(asked):
     """A finished model is complete whatever its note says. 24 damaged results of 45 models would be too many lines."""
-    (model,) = read_all(asked, {"eng": ("converted", "1/2 tables predicted")})
+    (model,) = read_all(asked, {"eng": ("converted", "a note")})
     assert "Not complete" not in page(asked, [model])
     model.problems = [f"results/tune/rte_eng-{seed}/scores.json: is damaged" for seed in range(24)]
     text = page(asked, [model])
@@ -275,13 +259,7 @@ def test_chance_and_the_unit_are_those_of_the_suite(asked):
 def test_a_model_that_has_learnt_nothing_is_called_so(asked):
     """Its scores after fine-tuning stand with their seeds, protocol and metric. A suite may have the task's name."""
     entry = {"score": 0.532, "n": 100, "interval": [0.43, 0.63], "majority": {"class": "no", "share": 0.532}}
-    entry |= {
-        "test_rows_in_train": 0,
-        "test_rows_without_text": 0,
-        "rows": {"test": 100},
-        "most_frequent": 0.532,
-        "steps": 90,
-    }
+    entry |= {"test_rows_in_train": 0, "test_rows_without_text": 0, "rows": {"test": 100}, "most_frequent": 0.532}
     model = there(asked)
     model.tuned["blimp.1"] = {"task": "blimp", "protocol": "sound", "metric": "accuracy", "languages": {"eng": entry}}
     asked["tasks"]["blimp"] = {"title": "RTE", "protocol": "sound", "metric": "accuracy"}

@@ -4,14 +4,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from babelmill.evaluation.suite_scores import chance, headline, headline_method, most_pairs, sample_of, unit_of_scores
+from babelmill.evaluation.suite_scores import chance, headline, headline_method, most_pairs, sample_of
 from babelmill.stages import ScoreStage
 from babelmill.suites.items import texts_of
 from babelmill.suites.kinds import OfSentences
 from babelmill.suites.results import mean_of_groups, sample, share, summary, wilson
 from helpers.suite_files import pairs_of
 
-CHOICES = OfSentences("item")
+CHOICES = OfSentences()
 
 
 def settings(**values) -> ScoreStage:
@@ -116,19 +116,21 @@ def test_the_headline_is_the_most_precise_score():
 
 
 def test_how_many_pairs_a_method_scores_and_when_they_are_a_sample():
-    assert most_pairs({"masked_pairs": "all"}, "masked") is None is most_pairs({"masked_pairs": 5}, "causal")
-    assert most_pairs({"pairs": 9, "masked_pairs": "all"}, "causal") == 9 == most_pairs({"pairs": 9}, "masked")
-    assert [most_pairs({"pairs": 9, "masked_pairs": n}, "fused") for n in (5, 20)] == [5, 9]
+    assert most_pairs({"max_masked_items": "all"}, "masked") is None is most_pairs({"max_masked_items": 5}, "causal")
+    assert (
+        most_pairs({"max_items": 9, "max_masked_items": "all"}, "causal") == 9 == most_pairs({"max_items": 9}, "masked")
+    )
+    assert [most_pairs({"max_items": 9, "max_masked_items": n}, "fused") for n in (5, 20)] == [5, 9]
 
     def scores(n):
         methods = {"causal": {"pairs": {"n": 30}}, "masked": {"pairs": {"n": n}}}
-        return {"masked_pairs": 5, "languages": {"eng": {"pairs": {"pairs": 30}, "methods": methods}}}
+        return {"max_masked_items": 5, "languages": {"eng": {"pairs": {"pairs": 30}, "methods": methods}}}
 
     assert sample_of(scores(30), "masked") == "" == sample_of(scores(10), "causal"), "paradigms may be smaller"
     assert sample_of(scores(10), "masked") == "sample of 5 pairs of each paradigm"
 
 
-def test_chance_and_the_unit_of_a_score():
+def test_chance():
     scores = {"kind": "choices", "languages": {"eng": {"pairs": {"chance": 0.4}}}}
-    assert chance(scores) == 0.4 and unit_of_scores(scores) == "% right"
+    assert chance(scores) == 0.4
     assert chance(scores | {"measure": "partial R²"}) == 0

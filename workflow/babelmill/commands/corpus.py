@@ -12,20 +12,20 @@ the oddest ones. Nothing is changed, and nothing runs again. If the text comes f
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from babelmill.config import loading
 from babelmill.config.inputs import too_few
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_text
+from babelmill.corpus.__main__ import Inputs, inputs
+from babelmill.corpus.builtin import python_docs
+from babelmill.corpus.reading import Reading, read
+from babelmill.corpus.tally import Tally
 from babelmill.graph import Graph
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from babelmill.corpus.__main__ import Inputs
-    from babelmill.corpus.reading import Reading
-    from babelmill.corpus.tally import Tally
+from babelmill.survey.page import page, summary
+from babelmill.survey.sample import measure, sample
 
 FOLDER = Path("reports/corpora")
 
@@ -52,13 +52,8 @@ def sources(graph: Graph, code: str) -> "tuple[Inputs, Reading]":
     return found, Reading(corpus, found.text_columns)
 
 
-def documents(
-    files: "Inputs", reading: "Reading", builtin: bool, tally: "Tally"
-) -> "Iterator[tuple[str, pa.RecordBatch]]":
+def documents(files: Inputs, reading: Reading, builtin: bool, tally: Tally) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the documents as they are, in batches, each with the name of its file."""
-    from babelmill.corpus.builtin import python_docs
-    from babelmill.corpus.reading import read
-
     for batch in python_docs() if builtin else ():
         yield "corpus.builtin", batch
     for path in [*files.train, *files.validation]:
@@ -68,10 +63,6 @@ def documents(
 
 def run(args: argparse.Namespace) -> None:
     """Write the page, and print what stands out."""
-    from babelmill.corpus.tally import Tally
-    from babelmill.survey.page import page, summary
-    from babelmill.survey.sample import measure, sample
-
     graph = Graph(configuration := loading.from_arguments(args))
     asked, code = configuration.language(args.language), args.language
     corpus, (files, reading) = configuration.corpus(code).corpus, sources(graph, code)
@@ -80,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
     if found.empty:
         raise UserError(f"the text of {code} has no document that can be read")
     measured = measure(found)
-    lines = summary(measured, read, asked.name, asked.tag)
+    lines = summary(measured, counts, asked.name, asked.tag)
     if dropped := {why: number for why, number in tally.dropped.items() if number}:
         reasons = ", ".join(f"{number:,} {why}" for why, number in dropped.items())
         lines.append(f"{sum(dropped.values()):,} documents without readable text: {reasons}")

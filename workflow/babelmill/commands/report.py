@@ -1,6 +1,6 @@
 """Write a report on models from the existing results: scores, training curves, tokenizers, costs, versions.
 
-    babelmill report tier1      # the models of a batch
+    babelmill report tier1      # the models of a group
     babelmill report eng deu
 
 `reports/tier1.html` is one page without scripts that needs no network; `reports/tier1.csv` has a line for each score.
@@ -19,7 +19,7 @@ from babelmill.graph import Graph
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("names", nargs="+", metavar="NAME", help="a model or a batch, or `all` for the targets")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="a model or a group, or `all` for the targets")
     loading.add_arguments(parser)
 
 

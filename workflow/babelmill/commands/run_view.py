@@ -87,7 +87,7 @@ class RunView:
             self._say(record)
         elif event == "shellcmd" and self._options.printshellcmds and getattr(record, "shellcmd", None):
             self._print(record.shellcmd)
-        elif event == "job_info" and record.output and not self._options.dryrun:  # the rule of a batch makes nothing
+        elif event == "job_info" and record.output and not self._options.dryrun:  # the rule of a group makes nothing
             self._begin(record)
         elif event == "job_finished" and record.job_id in self._begun:
             self._end(*self._begun[record.job_id])

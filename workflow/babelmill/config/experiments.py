@@ -39,13 +39,10 @@ class Cell(NamedTuple):
 
 
 def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> list[Cell]:
-    """Return all models of an experiment, by base (with batches expanded), cell and seed; `where` begins errors."""
+    """Return all models of an experiment, by base (with groups expanded), cell and seed; `where` begins errors."""
     found = experiment.vary
     if isinstance(found, dict):  # all combinations of a grid
-        grid = itertools.islice(itertools.product(*found.values()), experiment.limit + 1)
-        found = [dict(zip(found, values, strict=True)) for values in grid]
-    if len(found) * experiment.seeds * len(bases) > experiment.limit:
-        raise UserError(f"{where}.limit = {experiment.limit}: more models than this; raise it if you want so many")
+        found = [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
     for key in {key: None for values in found for key in values}:
         if key.partition(".")[0] not in VARYING or key == "train.seed":
             raise UserError(f"{where}.vary: {key}: keys of {', '.join(VARYING)} can vary (and `seeds` counts seeds)")
@@ -57,7 +54,7 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
     wanted = experiment.compare_with
     if wanted is not None and wanted not in found:
         raise UserError(f"{where}.compare_with = {wanted}: the values of a cell are expected; cells are {some(labels)}")
-    several = bases != [experiment.base]  # a list or a batch, even of one
+    several = bases != [experiment.base]  # a list or a group, even of one
     made = itertools.product(bases, zip(found, labels, strict=True), range(1, experiment.seeds + 1))
     return [
         Cell(

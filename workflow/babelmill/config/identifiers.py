@@ -1,7 +1,6 @@
 """Say which models find languages (`corpus.language_filter`), and what they call the languages of the table."""
 
 import importlib.metadata
-import os
 from pathlib import Path
 from typing import Any
 

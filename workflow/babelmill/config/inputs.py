@@ -15,7 +15,6 @@ from babelmill.config.languages import WORD
 from babelmill.config.models import OBJECTIVES, lacks_config
 from babelmill.config.resolve import Configuration, ResolvedCorpus, ResolvedModel
 from babelmill.config.schema import OURS, Corpus, Labels
-from babelmill.config.values import words_of_document
 from babelmill.core.files import UserError, not_found, sha256
 from babelmill.core.formats import split_name
 from babelmill.core.local_sources import of_files, snapshot
@@ -31,11 +30,10 @@ UNCOUNTED: dict[str, Any] = {
     **Corpus.neutral(*UNCOUNTED_STEPS),
     **{"files": [], "builtin": None, "hub": None, "revision": "", "validation_files": [], "validation_share": 0.0},
 }
-OF_TRAINING = Labels.neutral("blocks_weight", "decoder_layers", "class_weights")  # not of reading codes
+OF_TRAINING = Labels.neutral("blocks_weight", "decoder_layers")  # not of reading codes
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FEW = 3  # documents for validation; if fewer are expected, there may be none
-BYTES_OF_WORD = 6  # with the space after it, about
 
 
 def hub_datasets(resolved: ResolvedCorpus) -> list[dict[str, Any]]:
@@ -142,22 +140,6 @@ def _snapshot(named: tuple[tuple[str, str], ...], file_format: str | None) -> di
     return snapshot(dict(named), file_format=file_format)
 
 
-def few_documents(resolved: ResolvedCorpus) -> str | None:
-    """Return what to set if none of a language's documents may be set aside for validation, where that is known.
-
-    It is known of local plain text whose documents are files or many words.
-    """
-    corpus, sources = resolved.corpus, corpus_sources(resolved)
-    if corpus.validation_files or hub_datasets(resolved):
-        return None
-    words = words_of_document(corpus.document)
-    plain = all(split_name(pattern, corpus.format)[0] == ".txt" for pattern in corpus.files)
-    if corpus.builtin or not plain or not (words or corpus.document == "file"):
-        return None
-    files, size = (sum(each[key] for each in sources.values()) for key in ("files", "bytes"))
-    return too_few(corpus, max(files, size // (BYTES_OF_WORD * words)) if words else files)
-
-
 def too_few(corpus: Corpus, documents: int) -> str | None:
     """Return what to set if none of so many documents may be set aside; None if there are enough."""
     if documents * corpus.validation_share >= FEW or not corpus.validation_share:
@@ -220,11 +202,11 @@ def repository(resolved: ResolvedModel) -> str:
 def bytes_per_word(resolved: ResolvedModel) -> dict[str, float]:
     """Return {code: bytes per word} of the languages of a model whose words are counted in bytes.
 
-    These are languages whose script does not separate words, and with `train.words` all languages of a mixture: its
+    These are languages whose script does not separate words, and with `train.max_words` all languages of a mixture: its
     words are English-equivalent, as in budgets.
     """
     rows = resolved.rows.values()
-    if resolved.train.words and len(rows) > 1:
+    if resolved.train.max_words and len(rows) > 1:
         return {row.code: WORD * row.byte_premium for row in rows}
     return {row.code: row.bytes_per_word for row in rows if row.bytes_per_word is not None}
 

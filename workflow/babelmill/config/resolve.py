@@ -28,7 +28,7 @@ from babelmill.config.layers import (
     nearest,
     validated,
 )
-from babelmill.config.models import LIMIT, OBJECTIVES, SHAPE, size_of, wrong
+from babelmill.config.models import OBJECTIVES, SHAPE, wrong
 from babelmill.config.schema import MAX_LENGTH, MODEL_SECTIONS, OURS, SECTIONS
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
@@ -36,9 +36,8 @@ from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import read_yaml
 
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
-NAMED = ("models", "languages", "batches", "suites", "tasks", "experiments")  # keys whose entries have names
+NAMED = ("models", "languages", "groups", "suites", "tasks", "experiments")  # keys whose entries have names
 SOUND = "_sound"  # at the end of a task's name: by the protocol `sound`
-NULL = ("null", "None", "~")  # as `Section` reads them
 AUTO = "auto"  # the preset that the language's tier chooses
 ABSENT = object()  # not None, which is a value that users may set
 REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+", re.ASCII)
@@ -164,36 +163,36 @@ class Configuration:
                     raise UserError(f"{where}: letters and digits are expected, {form}")
         self.table = self._language_table()
         ordinary = [row for code, row in self.table.items() if code not in self.defaults["languages"]]
-        self.batches = {f"tier{tier}": [row.code for row in ordinary if row.tier == tier] for tier in (1, 2, 3)}
-        self.batches |= self.top.batches
+        self.groups = {f"tier{tier}": [row.code for row in ordinary if row.tier == tier] for tier in (1, 2, 3)}
+        self.groups |= self.top.groups
         self.cells: dict[str, list[experiments.Cell]] = {}  # by experiment
         self._cells: dict[str, experiments.Cell] = {}  # by model
         for name, experiment in self.top.experiments.items():
             self._add_cells(name, experiment)
-        for name, members in [*self.batches.items(), ("targets", self.top.targets)]:
+        for name, members in [*self.groups.items(), ("targets", self.top.targets)]:
             for member in members:
-                if not self.is_model(member) and not (name == "targets" and member in self.batches):
-                    where = self.origin(name if name == "targets" else f"batches.{name}")
+                if not self.is_model(member) and not (name == "targets" and member in self.groups):
+                    where = self.origin(name if name == "targets" else f"groups.{name}")
                     hint = nearest_or_new(member, self.known_models())
                     raise UserError(f"{where}: {name} names {member!r}, which is not a model{hint}")
 
     def _add_cells(self, name: str, experiment: Experiment) -> None:
-        """Add the cells of an experiment to `models:`, and a batch with the experiment's name."""
+        """Add the cells of an experiment to `models:`, and a group with the experiment's name."""
         where = f"{self.origin(f'experiments.{name}')}: experiments.{name}"
-        bases = [each for base in experiment.bases for each in self.batches.get(base, [base])]
+        bases = [each for base in experiment.bases for each in self.groups.get(base, [base])]
         for base in bases:
-            known = self.known_models() | set(self.batches)
+            known = self.known_models() | set(self.groups)
             check_known(base, known, f"{where}.base = {base!r}: there is no such model")
         cells = self.cells[name] = experiments.cells(name, experiment, bases, where)
         for each in [name, *(cell.name for cell in cells)]:
-            if self.is_model(each) or each in self.batches:
-                raise UserError(f"{where}: {each} is a model or batch of another entry: choose another name")
+            if self.is_model(each) or each in self.groups:
+                raise UserError(f"{where}: {each} is a model or group of another entry: choose another name")
         layer = Layer({"models": {cell.name: cell.entry() for cell in cells}}, where)
         for cell, entry in layer.values["models"].items():
             self.top.models[cell] = validated(ModelEntry, entry, [layer], "models", cell)
         self.layers.append(layer)
         self._cells |= {cell.name: cell for cell in cells}
-        self.batches[name] = [cell.name for cell in cells]
+        self.groups[name] = [cell.name for cell in cells]
 
     # Which models, languages, suites and tasks exist.
 
@@ -205,13 +204,13 @@ class Configuration:
         return name in self.table or name in self.top.models
 
     def targets(self) -> list[str]:
-        """Return the models of `targets:`, with batches expanded, each once."""
+        """Return the models of `targets:`, with groups expanded, each once."""
         return self.models_of(self.top.targets)
 
     def models_of(self, names: Iterable[str]) -> list[str]:
-        """Return the models that names stand for, each once: a name is a model, a batch or `all` (the targets)."""
+        """Return the models that names stand for, each once: a name is a model, a group or `all` (the targets)."""
         names = [member for name in names for member in (self.top.targets if name == "all" else [name])]
-        names = [member for name in names for member in self.batches.get(name, [name])]
+        names = [member for name in names for member in self.groups.get(name, [name])]
         for name in names:
             self.languages_of(name)
         return list(dict.fromkeys(names))
@@ -223,7 +222,7 @@ class Configuration:
         A model has those of its entry, or it is a language itself, or it has those of a preset or of its source.
         """
         if not self.is_model(model):
-            known = self.known_models() | set(self.batches)
+            known = self.known_models() | set(self.groups)
             raise UserError(f"there is no model {model!r}{nearest_or_new(model, known)}")
         own, where = last(self._entries("models", self._like(model)), "languages")
         if not own and (codes := [each for each in self._like(model) if each in self.table]):
@@ -379,7 +378,7 @@ class Configuration:
         chain, names = [model], self.known_models()
         while True:
             source, where = self.inherited(chain[-1], "model", "source")
-            if not isinstance(source, str) or source in NULL or kind_of(source, names) != "model":
+            if not isinstance(source, str) or kind_of(source, names) != "model":
                 return chain[1:]
             if source in chain:
                 raise UserError(f"{where}: model.source: {' continues '.join([*chain, source])}, which is a circle")
@@ -521,7 +520,7 @@ class Configuration:
         return last(self.layers, *key.split("."))[1] or DEFAULTS
 
     def origin_of_name(self, name: str) -> str:
-        """Return the label of the user's source that names a model, language, batch, suite, task or experiment."""
+        """Return the label of the user's source that names a model, language, group, suite, task or experiment."""
         places = [*((group, name) for group in NAMED), ("tasks", name.removesuffix(SOUND))]
         return next((label for place in places if (label := last(self.layers, *place)[1])), DEFAULTS)
 
@@ -577,7 +576,6 @@ def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
             train.optimizer != "muon" or (ours and not labels)
         ),
         "train.objective: norbert4 has no labels": not (model.architecture == "norbert4" and labels),
-        "evaluation.snapshots: nothing without run.snapshots": snapshots or not evaluation.snapshots,
         "evaluation.snapshot_suites: nothing without run.snapshots": snapshots or not evaluation.snapshot_suites,
         "tokenizer.prefix_space: false, since the tokenizer is not trained": not (tokenizer.prefix_space and untrained),
         f"train.sequence_lengths: {most}": max(train.sequence_lengths) <= longest,
@@ -594,7 +592,3 @@ def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
         return
     if model.config and (message := wrong(model.config)):
         raise UserError(f"{resolved.origins['model.config']}: {message}")
-    entries = 0 if tokenizer.source else tokenizer.vocab_size
-    if shape_is_known and ours and (count := size_of(model, entries).parameters) > LIMIT:
-        where = f"{resolved.origins['model.hidden_size']}: model.hidden_size = {model.hidden_size}"
-        raise UserError(f"{where}: {count:,} parameters: {LIMIT:,} at most, whose states take 2 TiB")

@@ -1,8 +1,8 @@
 """Read a suite's scores in scores.json: which of them is the headline, and of how many pairs.
 
-A hybrid model has several scores, and those that hide tokens may be of a small sample of the pairs (`evaluation.pairs`
-and `masked_pairs`). The headline is the most precise score. All readers of scores.json ask these functions, so that a
-report, a comparison and a run's last lines name the same number.
+A hybrid model has several scores, and those that hide tokens may be of a small sample of the pairs
+(`evaluation.max_masked_items`). The headline is the most precise score. All readers of scores.json ask these functions,
+so that a report, a comparison and a run's last lines name the same number.
 """
 
 from collections import Counter
@@ -46,9 +46,9 @@ def weighting(of: str) -> str:
 def most_pairs(asked: Mapping[str, Any], method: str) -> int | None:
     """Return how many pairs of each paradigm a method scores at most (None: all).
 
-    `asked`: has the keys `pairs` and `masked_pairs` of the section `evaluation`; a missing key means `all`.
+    `asked`: has the keys `max_items` and `max_masked_items` of the section `evaluation`; a missing key means `all`.
     """
-    keys = ("pairs",) if method == "causal" else ("pairs", "masked_pairs")
+    keys = ("max_items",) if method == "causal" else ("max_items", "max_masked_items")
     return min((limit for key in keys if (limit := asked.get(key, "all")) != "all"), default=None)
 
 
@@ -74,14 +74,10 @@ def chance(scores: dict[str, Any]) -> float:
     return sum(shares) / len(shares)
 
 
-def unit_of_scores(scores: dict[str, Any]) -> str:
-    """Return what stands behind a score that is shown times 100."""
-    return f"({measure} x 100)" if (measure := measure_of(scores)) else "% right"
-
-
 def in_words(scores: dict[str, Any]) -> str:
     """Return the headline scores in scores.json as text: for each language, the score with its interval."""
-    method, unit, shares = headline_method(scores), unit_of_scores(scores), []
+    method, shares = headline_method(scores), list[str]()
+    unit = f"({measure} x 100)" if (measure := measure_of(scores)) else "% right"
     for code in scores["languages"]:
         if share := headline(scores, code):
             low, high = (100 * end for end in share["interval"])

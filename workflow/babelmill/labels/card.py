@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from babelmill.config import schema
-from babelmill.core.escape import Markdown, code, markdown
+from babelmill.core.escape import Markdown, code
 from babelmill.evaluation.metrics import shown
 from babelmill.release.card.card import ModelCard
 from babelmill.tokens.label_text import Cleaning
@@ -53,35 +53,20 @@ class LabelsCard(ModelCard):
         """Return the figures of the default weights, by method."""
         return self.evaluation["labels"]["figures"][self.default_variant]
 
-    @property
-    def example(self) -> dict[str, Any]:
-        """Return a text, its context and its prediction, which is a correct one of the evaluation if there is any."""
-        found = self.evaluation.get("labels", {}).get("example")
-        return {"text": "A text", "context": "", "likeliest": []} | (found or {})
-
     def method_rows(self) -> list[dict[str, Any]]:
         """Return the table of the figures over all texts, by method."""
         names = {name: Markdown(f"`{name}`: {meaning}") for name, meaning in METHODS.items()}
         rows = [{"method": names[name]} | rates(entry) for name, entry in self.methods.items()]
-        return [*rows, {"method": "the most frequent codes"} | rates(self.evaluation["labels"]["baseline"])]
+        return [*rows, {"method": "the most frequent code"} | rates(self.evaluation["labels"]["baseline"])]
 
     def language_rows(self) -> list[dict[str, Any]]:
-        """Return the table of the main method's figures by language; [] for one language."""
-        found = self.methods[self.evaluation["labels"]["method"]]["languages"]
-        rows = [{"language": self.languages[key]["name"]} | rates(entry) for key, entry in found.items()]
-        return rows if len(rows) > 1 else []
-
-    def mistake_rows(self) -> list[dict[str, Any]]:
-        """Return the table of the most frequent mistakes."""
-        return [
-            {
-                "true code": called(entry["true"]),
-                "predicted": called(entry["predicted"]),
-                "texts": entry["count"],
-                "for example": short(entry["example"]),
-            }
-            for entry in self.methods[self.evaluation["labels"]["method"]]["mistakes"]
+        """Return the table of the scores by language; [] for one language."""
+        rows = [
+            {"language": self.languages[key]["name"], "texts": entry["documents"]["scored"]}
+            | {name: shown(score) for name, score in entry["variants"][self.default_variant].items()}
+            for key, entry in self.evaluation["languages"].items()
         ]
+        return rows if len(rows) > 1 else []
 
     def label_rows(self) -> list[dict[str, Any]]:
         """Return the table of the codes that the model knows, or of the most frequent ones if there are many."""
@@ -95,25 +80,20 @@ class LabelsCard(ModelCard):
         ]
 
 
-def completed(
-    config: dict[str, Any], evaluation: dict[str, Any], variant: str, corpora: list[schema.Corpus]
-) -> dict[str, Any]:
+def completed(config: dict[str, Any], evaluation: dict[str, Any], corpora: list[schema.Corpus]) -> dict[str, Any]:
     """Return config.json of an exported folder with what is known after the evaluation.
 
-    Its `labels` get up to four more keys: the `names` of codes; the `threshold`, the probability from which on the
-    classifier gives a second or later code; `cleaning`, which says how all training text was cleaned, so that other
-    texts can be cleaned in the same way; and whether the training text had `contexts`. `corpora`: the settings of the
-    corpora that the model was trained on.
+    Its `labels` get up to three more keys: the `names` of codes; `cleaning`, which says how all training text was
+    cleaned, so that other texts can be cleaned in the same way; and whether the training text had `contexts`.
+    `corpora`: the settings of the corpora that the model was trained on.
     """
-    found = evaluation["labels"]
-    names = {entry["code"]: entry["name"] for entry in found["codes"] if "name" in entry}
-    best = found["figures"][variant]["linear"]["threshold"]
+    names = {entry["code"]: entry["name"] for entry in evaluation["labels"]["codes"] if "name" in entry}
     contexts = any(corpus.context_column or corpus.context for corpus in corpora)
     cleaning: dict[str, str] = {}
     for key, neutral in Cleaning()._asdict().items():
         values = {getattr(corpus, key) for corpus in corpora}
         cleaning |= {key: values.pop()} if len(values - {neutral}) == len(values) == 1 else {}
-    more = {"names": names, "threshold": best and best["value"], "cleaning": cleaning}
+    more = {"names": names, "cleaning": cleaning}
     return config | {
         "labels": config["labels"] | {key: value for key, value in more.items() if value} | {"contexts": contexts}
     }
@@ -123,15 +103,8 @@ def rates(entry: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of texts as a part of a row of a table."""
     micro = entry["micro"]
     found = {"exact": entry["exact"], "precision": micro["precision"], "recall": micro["recall"], "F1": micro["f1"]}
-    found |= {"macro F1": entry["macro"]["f1"]} | {f"top {k}": entry[f"top_{k}"] for k in (1, 3, 5)}
+    found["macro F1"] = entry["macro"]["f1"]
     return {"texts": entry["texts"]} | {name: f"{rate:.3f}" for name, rate in found.items()}
-
-
-def called(entry: dict[str, Any] | None) -> str:
-    """Return a code with its name; "none" if there is no code."""
-    if entry is None:
-        return "none"
-    return Markdown(f"{code(short(entry['code']))} {markdown(short(entry.get('name', '')))}".strip())
 
 
 def short(text: str) -> str:

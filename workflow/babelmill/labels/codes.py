@@ -5,14 +5,11 @@ block of `block_size` symbols. The blocks of a text's codes follow one another, 
 are those of OccCANINE (Dahl, Johansen and Vedel, 2024, arXiv:2402.13604), with its ids:
 
 * `classes`: a code is any text, and is not spelt.
-* `general`: one symbol per character, or per part between separators (with `.`, `A1.203` is A1 and 203). End symbols
-  fill the block of a shorter code.
+* `general`: one symbol per character. End symbols fill the block of a shorter code.
 * `hisco`: five of the symbols 0 to 9; the codes -1, -2 and -3 are one symbol each, repeated five times.
 * `occ1950`: three digits.
 """
 
-import itertools
-import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,8 +21,6 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.tokens.label_text import NO_LABEL, stripped, without_fraction
 from babelmill.tokens.shard_file import Labels
-
-log = logging.getLogger(__name__)
 
 UNKNOWN, PAD, BEGIN, END, SEPARATOR = range(5)  # the ids of symbols come after these
 FIRST = 5
@@ -55,11 +50,6 @@ SYSTEMS = {
 }
 
 
-def symbols_of(code: str, separator: str | None) -> list[str]:
-    """Return the symbols of a code: its characters, or its parts between separators."""
-    return code.split(separator) if separator else list(code)
-
-
 def written(text: str, labels: schema.Labels) -> str:
     """Return a code as its system writes it: `1234` is `01234` in HISCO. Raise a ValueError if it is not a code."""
     about = SYSTEMS[labels.code]
@@ -68,10 +58,7 @@ def written(text: str, labels: schema.Labels) -> str:
     size, shown = about.block_size or labels.block_size, escape.line(repr(text), 100)
     if about.symbols and (outside := set(text) - set(about.symbols)):
         raise ValueError(f"{shown} is not a code of {labels.code}: it contains {escape.some(sorted(outside))}")
-    symbols = symbols_of(text, labels.symbol_separator)
-    if "" in symbols:
-        raise ValueError(f"{shown} has no symbol before or after {labels.symbol_separator!r} (labels.symbol_separator)")
-    if len(symbols) > size:
+    if len(text) > size:
         raise ValueError(f"{shown} is longer than {size} symbols (labels.block_size)")
     return text.zfill(size) if about.zeros else text
 
@@ -79,17 +66,17 @@ def written(text: str, labels: schema.Labels) -> str:
 class Codes:
     """Holds the codes that a model knows, and how each is spelt.
 
-    The names are those that the function `written` returns; the separator stands between the symbols of a code. The
-    block size is the number of symbols per block, if the system does not set it.
+    The names are those that the function `written` returns. The block size is the number of symbols per block, if the
+    system does not set it.
     """
 
-    def __init__(self, names: Sequence[str], system: str, block_size: int, separator: str | None = None):
+    def __init__(self, names: Sequence[str], system: str, block_size: int):
         # names: the codes in order; code i is class i
         self.names, self.system, about = tuple(names), system, SYSTEMS[system]
         self.index = {name: i for i, name in enumerate(self.names)}  # {code: class}
         self.symbols: tuple[str, ...] = about.symbols  # symbol i has the id `FIRST` + i
         if about.spelt and not about.symbols:
-            self.symbols = tuple(sorted({symbol for name in self.names for symbol in symbols_of(name, separator)}))
+            self.symbols = tuple(sorted({*"".join(self.names)}))
         self.block_size = (about.block_size or block_size) if about.spelt else 0
         ids = {symbol: FIRST + i for i, symbol in enumerate(self.symbols)}
         # [codes, block_size] int64, ids of each code's symbols; [codes, 0] if the system is not spelt
@@ -98,8 +85,7 @@ class Codes:
             if name in about.whole:
                 row[:] = ids[name]
             else:
-                mine = symbols_of(name, separator)
-                row[: len(mine)] = [ids[symbol] for symbol in mine]
+                row[: len(name)] = [ids[symbol] for symbol in name]
 
     @property
     def entries(self) -> int:
@@ -118,7 +104,6 @@ def listed(path: str, labels: schema.Labels) -> dict[str, str]:
     from babelmill.tables.rows import Asked, text_rows  # imports pyarrow, which a training does without
 
     names: dict[str, str] = {}
-    spelt: dict[str, str] = {}
     asked = [Asked("code", COLUMNS, "value"), Asked("name", COLUMNS, "value", optional=True)]
     for row in text_rows([Path(path)], asked):
         code, name = (stripped(cell) for cell in row.cells.values())
@@ -128,9 +113,9 @@ def listed(path: str, labels: schema.Labels) -> dict[str, str]:
             mine = written(code, labels)
         except ValueError as problem:
             raise UserError(f"{row.where}: {problem}; correct the list (labels.codes)") from None
-        if mine in spelt:
-            raise UserError(f"{row.where}: {spelt[mine]!r} and {code!r} are the same code, {mine!r}; keep one of them")
-        names[mine], spelt[mine] = name, code
+        if mine in names:
+            raise UserError(f"{row.where}: the code {mine!r} is there already; keep one of them")
+        names[mine] = name
     if not names:
         raise UserError(f"{path}: labels.codes: at least one code is expected")
     return names
@@ -142,20 +127,14 @@ class CodeReader:
     def __init__(self, labels: schema.Labels):
         self._labels, self._about = labels, SYSTEMS[labels.code]
         self._known = listed(labels.codes, labels) if labels.codes else dict[str, str]()
-        self._spelt: dict[str, tuple[str, str]] = {}  # {code: how the corpus writes it, and where first}
-        self.bad = 0  # codes that were skipped (`labels.on_error: skip`)
-        self.without = 0  # documents without a valid code
-        self.first = ""  # the first problem
 
     def read(self, rows: Iterable[tuple[list[str | None], str]]) -> Labels:
         """Return the codes of the documents of a split: for each, the cells of its columns, and its origin.
 
-        A UserError says that a code does not belong to the system or the list, that two spellings would be one code, or
-        that a document lacks a code that it must have.
+        A UserError says that a code does not belong to the system or the list, or that a document lacks a code that it
+        must have.
         """
         numbers = {name: i for i, name in enumerate(sorted(self._known))}
-        self.bad = self.without = 0
-        self.first = ""
         codes: list[int] = []
         ends = [0]
         for cells, origin in rows:
@@ -164,33 +143,19 @@ class CodeReader:
         return Labels(np.array(codes, np.int32), np.array(ends, np.int64), tuple(numbers))
 
     def of_document(self, cells: list[str | None], origin: str) -> list[str]:
-        """Return the codes of a document, each once. See `read`.
+        """Return the codes of a document, each once. A document with empty columns gets the code `NO_CODE`.
 
-        A document with empty columns gets the code `NO_CODE`, and one with only bad codes gets none.
+        Each part of a cell (`labels.separator`) is read as a cell that holds nothing else. See `read`.
         """
-        bad = self.bad
-        codes = list(dict.fromkeys(itertools.chain.from_iterable(self._codes(cell, origin) for cell in cells)))
-        if not codes:
-            self.without += 1
-            if self.bad == bad and self._about.without:
-                codes = [NO_CODE]
-            elif self.bad == bad:
-                self._refuse(f"{origin}: this row has no code, and {self._labels.code} has no code that means 'none'")
-        return codes
-
-    def _codes(self, text: str | None, origin: str) -> list[str]:
-        """Return the codes in a cell. Each part of it is read as a cell that holds nothing else."""
-        parts = [] if text is None else text.split(self._labels.separator) if self._labels.separator else [text]
-        found = []
-        for part in map(stripped, parts):
-            if part in NO_LABEL and part not in self._known:
-                continue
-            try:
-                found.append(self._code(part, origin))
-            except ValueError as problem:
-                self._refuse(f"{origin}: {problem}")
-                self.bad += 1
-        return found
+        separator, found = self._labels.separator, dict[str, None]()
+        for cell in filter(None, cells):
+            for part in map(stripped, cell.split(separator) if separator else [cell]):
+                if part in self._known or part not in NO_LABEL:
+                    found[self._code(part, origin)] = None
+        if not found and not self._about.without:
+            system = self._labels.code
+            raise UserError(f"{origin}: has no code, and {system} has no code that means 'none'; delete such rows")
+        return [*found] or [NO_CODE]
 
     def _code(self, part: str, origin: str) -> str:
         """Return the code that a part of a cell stands for.
@@ -199,35 +164,11 @@ class CodeReader:
         the code `61110.0`.
         """
         text = without_fraction(part) if self._about.spelt and part not in self._known else part
-        code = written(text, self._labels)
+        try:
+            code = written(text, self._labels)
+        except ValueError as problem:
+            raise UserError(f"{origin}: {problem}; correct it, or delete the row") from None
         if self._known and code not in self._known:
-            raise ValueError(f"{escape.line(repr(code), 100)} is not in {self._labels.codes} (labels.codes)")
-        before, where = self._spelt.setdefault(code, (text if self._about.zeros else part, origin))
-        if not self._about.zeros and before != part:
-            raise UserError(
-                f"{origin}: {escape.line(repr(part), 100)} and {escape.line(repr(before), 100)} ({where}) would be one"
-                f" code, {escape.line(repr(code), 100)}; write it in one way, or list both in labels.codes"
-            )
+            where = f"is not in {self._labels.codes} (labels.codes); correct it, or delete the row"
+            raise UserError(f"{origin}: {escape.line(repr(code), 100)} {where}")
         return code
-
-    def warn_of_zeros(self) -> None:
-        """Warn if two codes differ only in leading zeros, which a spreadsheet may have removed."""
-        if self._about.zeros:
-            return
-        known: dict[str, str] = {}
-        for code in self._spelt:
-            other = known.setdefault(code.lstrip("0"), code)
-            if other != code and code.isdecimal():
-                log.warning(
-                    "%s and %s are two codes, and may be one: a spreadsheet may have removed leading zeros (%s, %s)",
-                    *(escape.line(repr(name), 60) for name in (other, code)),
-                    *(escape.line(self._spelt[name][1]) for name in (other, code)),
-                )
-                return
-
-    def _refuse(self, message: str) -> None:
-        if self._labels.on_error == "stop":
-            raise UserError(
-                f"{message}; correct it, or set labels.on_error: skip to skip such codes, and rows without any code"
-            )
-        self.first = self.first or message

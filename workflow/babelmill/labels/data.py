@@ -75,10 +75,10 @@ class LabelBatch:
     weights: tuple[float, ...]
 
 
-def known_codes(shards: Sequence[ShardFile], system: str, block_size: int, separator: str | None = None) -> Codes:
+def known_codes(shards: Sequence[ShardFile], system: str, block_size: int) -> Codes:
     """Return the codes that a model of these training shards knows: all codes of the shards, sorted."""
     names = {name for shard in shards if shard.labels for name in shard.labels.names}
-    return Codes(sorted(names), system, block_size, separator)
+    return Codes(sorted(names), system, block_size)
 
 
 def most_codes(shards: Sequence[ShardFile]) -> int:
@@ -140,22 +140,15 @@ class Typos:
         self._share, self._seed, self._tokenizer = share, seed, tokenizer
 
     def tokens(self, rows: Rows, shards: Sequence[ShardFile]) -> dict[int, np.ndarray]:
-        """Return the tokens of the texts that get typos, by the index of the row in `rows`.
-
-        A UserError says that the shards do not have the texts.
-        """
+        """Return the tokens of the texts that get typos, by the index of the row in `rows`."""
         keys = randomness.key(self._seed, TYPOS, rows.number)
         places = np.flatnonzero(randomness.uniform(keys) < self._share).tolist()
         if not places:
             return {}
         found = []
         for i in places:
-            shard = shards[rows.language[i]]
-            texts = shard.texts
-            if texts is None:
-                raise UserError(
-                    f"{shard.path} has no texts, but train.typos needs them; delete it and run the workflow again"
-                )
+            texts = shards[rows.language[i]].texts
+            assert texts is not None
             found.append(disturbed(texts[int(rows.row[i])], int(keys[i]), partial(letter_of, texts)))
         tokens, lengths = encode(self._tokenizer, found)
         return dict(zip(places, np.split(tokens, np.cumsum(lengths)[:-1]), strict=True))
@@ -273,48 +266,41 @@ def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:
         names = [written(code, labels) for code in theirs["codes"]]
     except ValueError as problem:
         return Begun(codes, (), f"its heads start with random weights: {problem} (labels.code)")
+    anew, heads, said = "starts with random weights, since", list[str](), list[str]()
     known = set(names)
     if strange := [name for name in codes.names if name not in known]:
-        classes = (
-            "its linear head starts with random weights, since the source does not know"
-            f" {plural(len(strange), 'code')}, such as {strange[0]}"
-        )
+        lacking = f"the source does not know {plural(len(strange), 'code')}, such as {strange[0]}"
+        said.append(f"its linear head {anew} {lacking}")
     else:
-        codes = Codes(names, codes.system, labels.block_size, labels.symbol_separator)
-        classes = f"its linear head continues, with its {plural(len(names), 'code')}"
-    differs = ""
-    if not SYSTEMS[codes.system].symbols or theirs["entries"] != codes.entries:
-        differs = f"labels.code: {codes.system} has other symbols"
-    elif theirs["layers"] != labels.decoder_layers:
-        differs = f"the source's has {theirs['layers']} layers, but labels.decoder_layers is {labels.decoder_layers}"
-    elif theirs["inner"] != theirs["width"]:
-        differs = f"the source's has feed-forward blocks of width {theirs['inner']}"
-    spells = f"its decoder starts with random weights: {differs}" if differs else "its decoder continues"
-    heads = (() if strange else (CLASSIFIER,)) + (() if differs else (DECODER,))
-    return Begun(codes, heads, f"{classes}; {spells}")
+        codes = Codes(names, codes.system, labels.block_size)
+        heads.append(CLASSIFIER)
+        said.append(f"its linear head continues, with its {plural(len(names), 'code')}")
+    shape = [theirs[key] for key in ("entries", "layers", "inner")]
+    if SYSTEMS[codes.system].symbols and shape == [codes.entries, labels.decoder_layers, theirs["width"]]:
+        heads.append(DECODER)
+        said.append("its decoder continues")
+    else:
+        said.append(f"its decoder {anew} the source's has {theirs['layers']} layers, other symbols or another width")
+    return Begun(codes, tuple(heads), "; ".join(said))
 
 
 class LabelledData(Data):
     """Holds the shards of labelled text: each document is a row, with its codes.
 
-    `source` is the folder of the model that training starts from, or None. A UserError says that the shards have no
-    labels, that the training text has fewer than two codes, or that the validation text has no code that the model
-    knows.
+    `source` is the folder of the model that training starts from, or None. A UserError says that the training text has
+    fewer than two codes, or that the validation text has no code that the model knows.
     """
 
     def __init__(self, settings: TrainStage, tokenizer: Path, folders: list[Path], source: Path | None = None):
         super().__init__(settings, tokenizer, folders)
-        for shard in (each for split in SPLITS for each in self.shards[split] if each.labels is None):
-            raise UserError(
-                f"{shard.path} has no labels, but train.objective: labels needs them; set corpus.label_columns"
-            )
         shards, labels, train = self.shards["train"], settings.labels, settings.train
         if len(names := occurring(shards)) < 2:  # the model may know more codes, from labels.codes
-            found = f"only one code, {names[0]!r}" if names else "no code (labels.on_error: skip)"
-            raise UserError(f"the training text of {settings.label()} has {found}: there is nothing to learn")
+            raise UserError(
+                f"the training text of {settings.label()} has only one code, {names[0]!r}: there is nothing to learn"
+            )
         self.blocks = most_codes(shards)  # the largest number of codes of a training document
         # what the model takes over from its source
-        self.begun = begun(source, known_codes(shards, labels.code, labels.block_size, labels.symbol_separator), labels)
+        self.begun = begun(source, known_codes(shards, labels.code, labels.block_size), labels)
         self.codes = self.begun.codes  # those of the training shards, or the source's if these include them
         # the share of spelt codes in the loss; 0 if codes are not spelt
         self.blocks_weight = labels.blocks_weight if self.codes.block_size else 0.0
@@ -348,23 +334,6 @@ class LabelledData(Data):
             text = np.diff(shard.offsets) - 2 - context
             count += int(self._frame.cut(context, text, self.settings.train.sequence_lengths[0]).sum())
         return count
-
-    def class_weights(self) -> torch.Tensor:
-        """Return the weight of each code's class in the loss, [K]."""
-        shards = self._streams["train"].shards
-        counts = sum(np.bincount(s.labels.codes, minlength=len(self.codes.names)) for s in shards if s.labels)
-        if self.settings.labels.class_weights == "none":
-            return torch.ones(len(self.codes.names))
-        return torch.from_numpy(balanced(np.asarray(counts))).float()
-
-
-def balanced(counts: np.ndarray) -> np.ndarray:
-    """Return the weight of each code, [K], in proportion to 1 / `counts` (how often it occurs).
-
-    The mean weight over all occurrences is 1. Codes that never occur get 1, since it is not known how rare they are.
-    """
-    there = counts > 0
-    return np.where(there, counts.sum() / (max(1, there.sum()) * np.maximum(1, counts)), 1.0)
 
 
 def occurring(shards: list[ShardFile]) -> list[str]:

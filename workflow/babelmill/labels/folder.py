@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from babelmill.config.schema import Export
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import read_json
 from babelmill.labels.codes import BEGIN, END, FIRST
 from babelmill.labels.network import encoder_from, heads_of, make_encoder, names_in_source, with_decoder
 from babelmill.model import __file__ as model_package
@@ -69,9 +69,7 @@ class LabelsFolder(Architecture):
         values = read_json(model / "config.json")
         encoder = make_encoder(encoder_from(values["config"], len(values["labels"]["codes"])))
         trained = with_decoder(encoder, values["labels"]).eval()
-        found = trained.load_state_dict(whole_weights(model / WEIGHTS[variant], values, frozen), strict=False)
-        if found.unexpected_keys or found.missing_keys:
-            raise UserError(f"{model / WEIGHTS[variant]} does not fit {model / 'config.json'}: {found}")
+        trained.load_state_dict(whole_weights(model / WEIGHTS[variant], values, frozen))
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:

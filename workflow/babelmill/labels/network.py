@@ -162,17 +162,11 @@ def block_losses(logits: torch.Tensor, blocks: torch.Tensor) -> tuple[torch.Tens
 
 
 class WithLabelLoss(nn.Module):
-    """Computes the scores of a model, and then the loss, with a weight of each class, [K].
+    """Computes the scores of a model, and then the loss. Classes are `exclusive` if each text has one code."""
 
-    Classes are `exclusive` if each text has one code.
-    """
-
-    class_weights: torch.Tensor
-
-    def __init__(self, model: Labeller, exclusive: bool, class_weights: torch.Tensor):
+    def __init__(self, model: Labeller, exclusive: bool):
         super().__init__()
         self.model, self._exclusive = model, exclusive
-        self.register_buffer("class_weights", class_weights, persistent=False)
 
     def forward(self, batch: LabelBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         of_codes, of_rows, of_empty = batch.weights
@@ -192,8 +186,8 @@ class WithLabelLoss(nn.Module):
     def _classes(self, scores: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         """Return the loss of each row, [B]."""
         if not self._exclusive:
-            return F.binary_cross_entropy_with_logits(scores, classes, self.class_weights, reduction="none").mean(1)
-        return -(self.class_weights * classes * scores.log_softmax(1)).sum(1)
+            return F.binary_cross_entropy_with_logits(scores, classes, reduction="none").mean(1)
+        return -(classes * scores.log_softmax(1)).sum(1)
 
 
 def _add(sums: torch.Tensor, groups: torch.Tensor, losses: torch.Tensor, right: torch.Tensor) -> None:
@@ -226,7 +220,6 @@ class LabelsNetwork(TransformersNetwork):
         labels: schema.Labels,
         codes: Codes,
         blocks: int,
-        class_weights: torch.Tensor,
         processes: Processes,
         heads: tuple[str, ...] = (),
     ):
@@ -246,8 +239,6 @@ class LabelsNetwork(TransformersNetwork):
             "decoder_layers": labels.decoder_layers if codes.block_size else 0,
             "exclusive": blocks == 1,
         }
-        if labels.symbol_separator:
-            about["symbol_separator"] = labels.symbol_separator
         made = with_decoder(encoder, about)
         self.config = {
             "architecture": "labels",
@@ -263,7 +254,7 @@ class LabelsNetwork(TransformersNetwork):
         if train.freeze == "encoder":
             freeze(encoder)
             self.frozen = True
-        self._spread(made, WithLabelLoss(made, blocks == 1, class_weights), train, processes)
+        self._spread(made, WithLabelLoss(made, blocks == 1), train, processes)
 
     def begun_with(self) -> dict[str, torch.Tensor]:
         """See `Network.begun_with`: this process's rows of the encoder's weights, and of the source's heads."""

@@ -1,25 +1,23 @@
 """Predict the codes of texts with an exported label model, for its evaluation and for tables.
 
 Of a table, each different text is predicted once, in parts that are kept, so that a killed run continues. The parts are
-not in an output of a rule, since Snakemake deletes the outputs of a job that failed. Memory grows with the different
-texts, by some 600 bytes each, and by 4 bytes for each row.
+not in an output of a rule, since Snakemake deletes the outputs of a job that failed. The table is in memory.
 """
 
 import contextlib
-import heapq
 import logging
 import shutil
 import time
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 
 from babelmill.config import schema
-from babelmill.core import escape, manifest
+from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.escape import csv_cell, write_rows
 from babelmill.core.files import UserError, atomic_write, read_json, sha256
@@ -54,9 +52,7 @@ class Wanted(NamedTuple):
 
     top: int = 5  # how many of the most probable codes to return
     method: str = "blocks"  # "blocks" (the decoder spells the codes) or "linear" (the classifier)
-    # The probability from which on the classifier gives a text a second or later code; None stands for the folder's own
-    # threshold.
-    threshold: float | None = None
+    threshold: float = 0.5  # the probability from which on the classifier gives a text a second or later code
 
 
 class Answers(NamedTuple):
@@ -116,15 +112,14 @@ class Predictor:
 
     def _tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
         """Return all token ids of each text. A text without a context is encoded alone, as in training."""
-        found: list[list[int]] = [[]] * len(pairs)
+        found: dict[int, list[int]] = {}
         for with_context in (True, False):
             places = [i for i, (context, _) in enumerate(pairs) if bool(context) == with_context]
-            given = [[pairs[i][0] for i in places]] if with_context else []
+            given = zip(*(pairs[i] if with_context else pairs[i][1:] for i in places), strict=True)
             # Not verbose: texts that are too long are cut and counted, so they need no warning.
-            encoded = self._tokenizer(*given, [pairs[i][1] for i in places], verbose=False) if places else {}
-            for i, ids in zip(places, encoded.get("input_ids", []), strict=True):
-                found[i] = ids
-        return found
+            encoded = self._tokenizer(*map(list, given), verbose=False)["input_ids"] if places else []
+            found |= zip(places, encoded, strict=True)
+        return [found[i] for i in range(len(pairs))]
 
     def _shortened(self, pair: Pair) -> list[int]:
         """Return the token ids of a text that is too long, without its end."""
@@ -135,10 +130,7 @@ class Predictor:
 def labels_of(folder: Path) -> dict[str, Any]:
     """Return `labels` in the `config.json` of a model. Raise a UserError if it has none, or is not converted."""
     if not (folder / "config.json").is_file():
-        there = escape.some(path.as_posix() for path in sorted(Path("converted").glob("*")) if path.is_dir())
-        raise UserError(
-            f"{folder}: no model is here (config.json); {f'there are {there}' if there else 'name one, converted/occ'}"
-        )
+        raise UserError(f"{folder}: no model is here (config.json); name a folder such as converted/occ")
     config = read_json(folder / "config.json")
     labels = config.get("labels")
     if not isinstance(labels, dict) or "codes" not in labels or "auto_map" not in config:
@@ -176,170 +168,93 @@ def held(folder: Path) -> Iterator[None]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def predict(
-    folder: Path,
-    path: Path,
-    asked: schema.Predict,
-    out: Path,
-    partial: Path,
-    review: Path | None = None,
-    by_hand: bool = False,
-) -> dict[str, Any]:
+def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial: Path, review: Path) -> dict[str, Any]:
     """Write the predictions of a table to `out`, .csv or .tsv, which appears at the end. Return the figures.
 
     `partial` is the folder of what is done so far, which this process has `held`: a call with the same model, table and
-    settings continues from there. `review`: the file for the rows that a person should check first. `by_hand`: whether
-    errors name the settings as arguments.
+    settings continues from there. `review`: the file for the rows that a person should check first.
     """
-    for each in filter(None, (out, review)):
-        if each.suffix not in DELIMITERS:
-            raise UserError(f"{each}: predictions are written only as .csv or .tsv; change the name of the file")
+    if out.suffix not in DELIMITERS:
+        raise UserError(f"{out}: predictions are written only as .csv or .tsv; change the name of the file")
     check_threshold(folder, labels_of(folder), asked)
-    text, context = ("--text", "--context") if by_hand else ("predict.text_column", "predict.context_column")
-    columns = [Asked(str(asked.text_column), text)]
-    columns += [] if asked.context_column is None else [Asked(asked.context_column, context, "value")]
+    columns = [Asked(str(asked.text_column), "predict.text_column")]
+    if asked.context_column is not None:
+        columns.append(Asked(asked.context_column, "predict.context_column", "value"))
     settings = asked.model_dump(exclude={"inputs", "review"})
-    table = Table(path, columns, Form.of("--" if by_hand else "predict", settings))
+    table = Table(path, columns, Form.of("predict", settings))
     identity = {"table": sha256(path), "model": identity_of(folder), "version": PredictStage.version} | settings
     prediction = Prediction(table, asked, Predictor(folder, scoring_device()))
     figures = prediction.run(Kept(partial, identity))
     write_table(out, prediction.columns, prediction.rows())
-    if review:
-        write_review(review, asked.review, prediction.columns, prediction.rows())
+    write_review(review, asked.review, prediction.columns, prediction.rows())
     figures["summary"] = in_words(out, figures)
     log.info("%s", figures["summary"])
     return figures
 
 
-class Prediction:
-    """Predicts the rows of a table."""
-
-    def __init__(self, table: Table, asked: schema.Predict, predictor: Predictor):
-        self._table, self._predictor, labels = table, predictor, predictor.labels
-        self._wanted = Wanted(asked.top, asked.method, asked.threshold)
-        self._names, self._codes = labels.get("names", {}), labels["codes"]
-        predicted = columns_of(labels["blocks"], min(asked.top, len(self._codes)), bool(self._names))
-        if taken := [name for name in table.columns if name in {*predicted, NUMBER}]:
-            raise UserError(f"the table already has a column {taken[0]!r}, which the predictions need: rename it")
-        self.columns = [*table.columns, *predicted]
-        self._clean = Cleaning(**labels.get("cleaning", {})).of
-        self._one_context = self._clean(context_text(asked.context or ""))
-        self._text = table.place(str(asked.text_column))
-        self._context = None if asked.context_column is None else table.place(asked.context_column)
-        if message := about_contexts(labels.get("contexts"), asked):
-            log.warning("%s", message)
-        self._of_row = array("i")  # the number of each row's text, in the order in which they first occur; -1 for none
-        self._found = np.empty((0, 0))  # [texts, 1 + 2 n] float64, the answers to all texts: cut, codes, chances
-
-    def run(self, kept: Kept) -> dict[str, Any]:
-        """Predict all texts but those kept. Return the figures: counts of rows and texts, speed."""
-        texts: dict[Pair, int] = {}
-        for row in self._table:
-            pair = self._pair(row)
-            self._of_row.append(-1 if pair is None else texts.setdefault(pair, len(texts)))
-        pairs, begun = [*texts], time.monotonic()
-        missing = np.ones(len(pairs), bool)
-        for part in kept.found:
-            missing[part[:, 0].astype(int)] = False
-        done = made = len(pairs) - int(missing.sum())
-        if done:
-            log.info("continuing after %s of %s texts", f"{done:,}", f"{len(pairs):,}")
-        bar = Bar(len(pairs), done)
-        for start in range(0, len(pairs), PredictStage.at_once):
-            if places := [i for i in range(start, min(start + PredictStage.at_once, len(pairs))) if missing[i]]:
-                cut, codes, chances = self._predictor.predict([pairs[i] for i in places], self._wanted)
-                kept.add(places, np.column_stack([cut, codes, chances]))
-                made += len(places)
-            bar.show(made, f"{made:,} of {len(pairs):,} texts")
-        found = np.concatenate(kept.found) if pairs else np.empty((0, 2))
-        self._found = found[np.argsort(found[:, 0]), 1:]
-        of_row = np.array(self._of_row)
-        with_text = of_row[of_row >= 0]
-        figures = {"rows": len(of_row), "without_text": len(of_row) - len(with_text), "texts": len(pairs)}
-        figures |= {"cut": int(self._found[with_text, 0].sum()), "longest": self._predictor.longest}
-        return figures | ({"texts_per_second": (made - done) / (time.monotonic() - begun)} if made > done else {})
-
-    def _pair(self, row: list[str]) -> Pair | None:
-        """Return the context and the text of a row; None if it has no text."""
-        text = self._clean(row[self._text])
-        if not text.strip():
-            return None
-        return self._one_context if self._context is None else self._clean(context_text(row[self._context])), text
-
-    def rows(self) -> Iterator[list[str]]:
-        """Yield the rows of the table, each followed by what was predicted, in the order of `columns`."""
-        for row, number in zip(self._table, self._of_row, strict=True):
-            if number < 0:
-                yield [*row, NO_TEXT, *[""] * (len(self.columns) - len(row) - 1)]
-                continue
-            cut, *found = self._found[number].tolist()
-            values, half = [CUT if cut else YES], len(found) // 2
-            for code, chance in zip(map(int, found[:half]), found[half:], strict=True):
-                name = self._codes[code] if code >= 0 else ""
-                values += [name, *([self._names.get(name, "")] if self._names else []), f"{chance:.4g}" if name else ""]
-            yield [*row, *values]
+def different_texts(rows: pd.DataFrame, asked: schema.Predict, cleaning: Cleaning) -> tuple[list[Pair], np.ndarray]:
+    """Return the different texts of a table with their contexts, and the number of each row's text, -1 for none."""
+    texts, context = rows[asked.text_column], asked.context_column
+    contexts = [asked.context or ""] * len(rows) if context is None else rows[context]
+    numbers: dict[Pair, int] = {}
+    of_row = []
+    for pair in zip(map(context_text, contexts), texts, strict=True):
+        cleaned = cleaning.of(pair[0]), cleaning.of(pair[1])
+        of_row.append(numbers.setdefault(cleaned, len(numbers)) if cleaned[1].strip() else -1)
+    return [*numbers], np.array(of_row, int)
 
 
-def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
-    """Return the names of the columns that are predicted.
+def answers_to(
+    pairs: list[Pair], predictor: Predictor, asked: schema.Predict, kept: Kept
+) -> tuple[np.ndarray, dict[str, float]]:
+    """Predict all texts but those kept. Return `Answers` as one array, [texts, 1 + 2 n] float64, and the speed."""
+    wanted, begun = Wanted(asked.top, asked.method, asked.threshold), time.monotonic()
+    known = {int(number) for part in kept.found for number in part[:, 0]}
+    missing = [number for number in range(len(pairs)) if number not in known]
+    if known:
+        log.info("continuing after %s of %s texts", f"{len(known):,}", f"{len(pairs):,}")
+    bar = Bar(len(pairs), len(known))
+    for start in range(0, len(missing), PredictStage.at_once):
+        places = missing[start : start + PredictStage.at_once]
+        cut, codes, chances = predictor.predict([pairs[i] for i in places], wanted)
+        kept.add(places, np.column_stack([cut, codes, chances]))
+        made = len(known) + start + len(places)
+        bar.show(made, f"{made:,} of {len(pairs):,} texts")
+    found = np.concatenate(kept.found)
+    speed = {"texts_per_second": len(missing) / (time.monotonic() - begun)} if missing else {}
+    return found[np.argsort(found[:, 0]), 1:], speed
 
-    `blocks`: how many codes a text has at most. `shown`: how many of the most probable codes are written. `named`:
-    whether the codes have names, which then get their own columns.
+
+def cells_of(found: np.ndarray, labels: dict[str, Any]) -> pd.DataFrame:
+    """Return the columns that are predicted, as text, with a row per text. For `found` see `answers_to`.
+
+    If the codes have names (`labels`: those in config.json), these get their own columns.
     """
-    of_codes = ["code_{}", *(["name_{}"] if named else []), "probability_{}"]
-    of_likeliest = ["likeliest_{}", *(["likeliest_name_{}"] if named else []), "likeliest_probability_{}"]
-    codes = [name.format(i) for i in range(1, blocks + 1) for name in of_codes]
-    likeliest = [name.format(i) for i in range(1, shown + 1) for name in of_likeliest]
-    return ["predicted", *codes, *likeliest]
+    codes, chances = np.split(found[:, 1:], 2, axis=1)
+    known, blocks = np.array([*labels["codes"], ""], object), labels["blocks"]  # the last one is that of -1
+    cells: dict[str, Any] = {"predicted": np.where(found[:, 0] > 0, CUT, YES)}
+    for place in range(codes.shape[1]):
+        more, i = ("", place + 1) if place < blocks else ("likeliest_", place + 1 - blocks)
+        names = known[codes[:, place].astype(int)]
+        cells[f"{more or 'code_'}{i}"] = names
+        if "names" in labels:
+            cells[f"{more}name_{i}"] = [labels["names"].get(name, "") for name in names]
+        chance_of = zip(names, chances[:, place], strict=True)
+        cells[f"{more}probability_{i}"] = [f"{chance:.4g}" if name else "" for name, chance in chance_of]
+    return pd.DataFrame(cells, dtype=object)
 
 
-def check_threshold(folder: Path, labels: dict[str, Any], asked: schema.Predict) -> None:
-    """Raise a UserError if a threshold is given that would have no effect. `labels`: those in config.json."""
-    spelt = asked.method != "linear" and labels["decoder_layers"]
-    if asked.threshold is not None and (spelt or labels["exclusive"]):
-        raise UserError(
-            f"predict.threshold = {asked.threshold}: only for predict.method: linear of a model that gives texts more"
-            f" codes than one; {folder} gives {'as many as its decoder says' if spelt else 'one'}"
-        )
+def certainty(found: np.ndarray, blocks: int) -> np.ndarray:
+    """Return the probability of each text's least probable predicted code, 0 without one; see `answers_to`."""
+    codes, chances = (each[:, :blocks] for each in np.split(found[:, 1:], 2, axis=1))
+    further = np.arange(blocks) > 0
+    return np.where(further & (codes < 0), 1.0, chances).min(1)
 
 
-def about_contexts(trained: bool | None, asked: schema.Predict) -> str:
-    """Return a warning if the model was trained with contexts but gets none, or the other way round; "" if all is well.
-
-    `trained` says whether the training text had contexts; it is None if this is not known.
-    """
-    given = bool(asked.context_column or asked.context)
-    if trained in (None, given):
-        return ""
-    how, gets = ("with", "none") if trained else ("without", "some")
-    return f"the model was trained {how} contexts, but gets {gets} (--context, predict.context_column)"
-
-
-def write_review(path: Path, count: int, columns: list[str], rows: Iterable[list[str]]) -> None:
-    """Write the rows that a person should check, with their numbers, counted from 1.
-
-    First come at most `count` rows without text. Then come the `count` least certain rows, the least certain first. How
-    certain a row is depends on its least probable predicted code, or on its most probable code if none is predicted.
-    """
-    predicted, likeliest = columns.index("predicted"), columns.index("likeliest_probability_1")
-    given = [place for place in range(predicted, likeliest) if columns[place].startswith("probability_")]
-    without: list[list[str]] = []
-
-    def with_text() -> Iterator[tuple[float, int, list[str]]]:
-        for number, row in enumerate(rows, 1):
-            if row[predicted] != NO_TEXT:
-                yield min([float(row[i]) for i in given if row[i]] or [float(row[likeliest])]), number, row
-            elif len(without) < count:
-                without.append([str(number), *row])
-
-    doubtful = heapq.nsmallest(count, with_text(), key=lambda each: each[:2])
-    write_table(path, [NUMBER, *columns], [*without, *([str(number), *row] for _, number, row in doubtful)])
-
-
-def write_table(path: Path, columns: list[str], rows: Iterable[list[str]]) -> None:
+def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write a .csv or .tsv file whose cells are safe to open in a spreadsheet and in a terminal."""
     with atomic_write(path, "w") as file:
-        for part in ([columns], rows):
+        for part in ([table.columns], table.itertuples(index=False, name=None)):
             write_rows(file, ([csv_cell(value) for value in row] for row in part), DELIMITERS[path.suffix])
 
 

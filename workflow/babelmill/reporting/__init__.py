@@ -1,1 +1,1 @@
-"""The report of a batch: the results of its models as one page and one table."""
+"""The report of a group: the results of its models as one page and one table."""

@@ -118,7 +118,7 @@ def different_precisions(models: Iterable[ModelResults]) -> str:
 
 
 def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[ModelResults]:
-    """Return the models of a report with their results, in the order of the batch or experiment.
+    """Return the models of a report with their results, in the order of the group or experiment.
 
     `states`: {model: (state, note)}; results may then be missing. None: all models are complete, and a result that is
     missing or differs from its manifest is an error.

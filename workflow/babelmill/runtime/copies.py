@@ -1,4 +1,4 @@
-"""Copy what the next attempt needs to the place of `run.checkpoints`, and fetch it where the job's disk is a new one.
+"""Copy what the next attempt needs to the place of `run.checkpoint_mirror`, and fetch it on a new disk.
 
 One thread of the main process copies, so training does not wait. The record, the logs and the snapshots are copied
 first, then the weights of the newest checkpoint, and last the small file with their sha256. So half a copy does not
@@ -39,13 +39,13 @@ def check_package(url: str) -> None:
     """Raise a UserError if a place needs a package that is not installed; the package is not imported."""
     if url.startswith("s3://") and find_spec("s3fs") is None:
         raise UserError(
-            f"run.checkpoints: {url} needs the package s3fs, in the environment of all jobs:"
+            f"run.checkpoint_mirror: {url} needs the package s3fs, in the environment of all jobs:"
             " pip install 'babelmill[s3]'"
         )
 
 
 class Copies:
-    """The copies of a run's folder below `url`, the place of `run.checkpoints`.
+    """The copies of a run's folder below `url`, the place of `run.checkpoint_mirror`.
 
     Attributes:
         seconds: the longest that it took to copy what was due.
@@ -104,7 +104,7 @@ class Copies:
                         log.warning("%s/%s is damaged: the snapshot is left out", self._url, name)
                         seal.unlink()
         except Exception as error:  # each library has its own
-            raise UserError(f"run.checkpoints: {self._url}: {first_line(error, type(error).__name__)}") from error
+            raise UserError(f"run.checkpoint_mirror: {self._url}: {first_line(error, type(error).__name__)}") from error
         if newest > done:
             log.info("fetched the checkpoint after step %s from %s", f"{newest:,}", self._url)
         return newest
@@ -154,7 +154,7 @@ class Copies:
             self._error = first_line(error, type(error).__name__)
             if not before:
                 log.warning(
-                    "run.checkpoints: %s: %s; training continues with its checkpoints in %s, and copies them later",
+                    "run.checkpoint_mirror: %s: %s; training goes on with its checkpoints in %s, and copies them later",
                     *(self._url, self._error, self._folder),
                 )
         else:

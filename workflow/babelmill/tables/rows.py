@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.config.entries import OF_FILE, fill
-from babelmill.config.values import words_of_document
+from babelmill.config.schema import words_of_document
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, MAX_FIELD, format_of

@@ -13,7 +13,6 @@ import io
 import logging
 import math
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,9 +23,7 @@ import torch.nn.functional as F
 
 from babelmill.config.entries import Tuning
 from babelmill.core.bars import Bar
-from babelmill.core.escape import some
 from babelmill.core.files import UserError
-from babelmill.core.words import plural
 from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.tasks.encoding import Padding, Row, pad, targets
 
@@ -106,7 +103,6 @@ class Tuner:
         )
         self._best: dict[str, torch.Tensor] = {}
         self._waited, self._highest = 0, -math.inf
-        self._began, self._earlier = time.monotonic(), 0.0
 
     @property
     def step(self) -> int:
@@ -118,14 +114,8 @@ class Tuner:
         """Return the epoch whose weights are chosen, counted from 1."""
         return self.scores.index(self._highest) + 1 if self._how.select == "best" else len(self.scores)
 
-    @property
-    def seconds(self) -> float:
-        """Return how long all attempts have run up to now, without what they lost when they were killed."""
-        return self._earlier + time.monotonic() - self._began
-
     def run(self) -> None:
         """Train to the end."""
-        self._began = time.monotonic()
         self._restore()
         how, bar = self._how, Bar(self.steps, self.step)
         while len(self.scores) < how.epochs and (how.patience is None or self._waited < how.patience):
@@ -137,10 +127,6 @@ class Tuner:
             self._judge_epoch()
             self._save()
         bar.close()
-        equal = [str(epoch) for epoch, score in enumerate(self.scores, 1) if score == self._highest]
-        if how.select == "best" and len(equal) > 1:
-            rows = plural(len(self._judge.rows), "row")
-            log.info("epochs %s are equally good on the %s that choose: the first of them counts", some(equal), rows)
 
     def predict(self, rows: Sequence[Row]) -> np.ndarray:
         """Return the logits of the chosen weights, [targets, classes]. `run` must have ended."""
@@ -182,14 +168,12 @@ class Tuner:
         _seed_of_workers()
         score = self._judge.score(self._logits(self._judge.rows))
         self.scores.append(score)
-        is_better = score > self._highest
         self._waited = 0 if score - self._highest > self._how.threshold else self._waited + 1
-        if is_better:
+        if score > self._highest:
             self._highest = score
             if self._how.select == "best":
                 self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        told = ", better than all before" if is_better and len(self.scores) > 1 else ""
-        log.info("epoch %d: %s %.4f%s", len(self.scores), self._judge.metric, score, told)
+        log.info("epoch %d: %s %.4f", len(self.scores), self._judge.metric, score)
 
     def _compute(self, rows: Sequence[Row]) -> torch.Tensor:
         return self.model(**{name: tensor.to(self._device) for name, tensor in pad(rows, self._padding).items()})
@@ -208,7 +192,7 @@ class Tuner:
         on_gpu = self._device.type == "cuda"
         state = {"model": self.model.state_dict(), "best": self._best, "optimizer": self._optimizer.state_dict()}
         state |= {"random": torch.get_rng_state(), "of_gpu": torch.cuda.get_rng_state() if on_gpu else None}
-        state |= {"scores": self.scores, "waited": self._waited, "seconds": self.seconds}
+        state |= {"scores": self.scores, "waited": self._waited}
         buffer = io.BytesIO()
         torch.save(state, buffer)
         self._checkpoints.save(self.step, {"state": torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)}, {})
@@ -222,7 +206,7 @@ class Tuner:
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._best, self.scores = state["best"], state["scores"]
-        self._waited, self._earlier, self._highest = state["waited"], state["seconds"], max(self.scores)
+        self._waited, self._highest = state["waited"], max(self.scores)
         torch.set_rng_state(state["random"])
         if self._device.type == "cuda" and state["of_gpu"] is not None:
             torch.cuda.set_rng_state(state["of_gpu"])

@@ -54,7 +54,6 @@ class CodesModel(PreTrainedModel):
         made = encoder or AutoModelForSequenceClassification.from_config(config, trust_remote_code=True)
         self.encoder = made
         self.codes, self.blocks, self.exclusive = list(labels["codes"]), labels["blocks"], labels["exclusive"]
-        self.threshold: float = labels.get("threshold", 0.5)
         self.decoder = None
         spelt = torch.tensor(labels["spelt"]) if labels["decoder_layers"] else torch.zeros(len(self.codes), 0)
         self.spelt = spelt.long()
@@ -103,7 +102,7 @@ class CodesModel(PreTrainedModel):
         attention_mask: torch.Tensor,
         top: int = 5,
         method: str = "blocks",
-        threshold: float | None = None,
+        threshold: float = 0.5,
     ) -> list[Found]:
         """Return the codes of texts, [B].
 
@@ -112,13 +111,13 @@ class CodesModel(PreTrainedModel):
             top: how many of the most probable codes to return.
             method: "blocks" (the decoder writes the codes symbol by symbol) or "linear" (the classifier).
             threshold: if a text may have several codes, the classifier gives a second or later code only from this
-                probability on. None stands for `config.labels["threshold"]`, or 0.5 if the configuration has none.
+                probability on.
         """
         input_ids, attention_mask = padded(input_ids, attention_mask, self.config)
         scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits.float()
         hidden, self._hidden = self._hidden, None
         if method == "linear" or self.decoder is None:
-            return self._by_classes(scores, top, self.threshold if threshold is None else threshold)
+            return self._by_classes(scores, top, threshold)
         assert hidden is not None
         return _Search(self, hidden, attention_mask.bool(), top).run()
 

@@ -61,16 +61,14 @@ def validation_steps(run: schema.Run, steps: int) -> list[int]:
     return [*range(every, steps, every), steps]
 
 
-def validation_bound(run: schema.Run, train: schema.Train, steps: int) -> int | None:
-    """Return the most tokens that a validation of a run of so many steps measures, or None if there is no such bound.
+def validation_bound(run: schema.Run, train: schema.Train, steps: int) -> int:
+    """Return the most tokens that a validation of a run of so many steps measures.
 
     A validation token takes about as long as one or two of training: it is measured for each kind of rows, with the
     weights and with their average.
     """
     if run.validation_tokens != "auto":
         return run.validation_tokens
-    if run.validation_documents is not None:
-        return None
     between = min(run.validate_every or steps, steps) * train.global_batch_tokens
     return max(LEAST_VALIDATED, int(VALIDATED_SHARE * between))
 
@@ -86,7 +84,7 @@ def whole_tokens(train: schema.Train) -> int:
 
 
 def steps_for(train: schema.Train, tokens: int, words_per_token: float) -> int:
-    """Return the number of steps: `max_steps`, or the smallest one whose rows cover `words`, or `epochs` of the text.
+    """Return the number of steps: `max_steps`, or the smallest one whose rows cover `max_words` or `epochs`.
 
     Args:
         train: the section `train`.
@@ -112,7 +110,7 @@ def steps_for(train: schema.Train, tokens: int, words_per_token: float) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if covers(middle) else (middle, high)
     if high > schema.MAX_STEPS:
-        length = f"train.words = {train.words:,}" if train.words else f"train.epochs = {train.epochs:g}"
+        length = f"train.max_words = {train.max_words:,}" if train.max_words else f"train.epochs = {train.epochs:g}"
         raise UserError(
             f"{length} of {tokens:,} tokens in batches of train.global_batch_tokens ="
             f" {train.global_batch_tokens} are more than {schema.MAX_STEPS:,} steps; lower the one or raise the other"
@@ -122,16 +120,16 @@ def steps_for(train: schema.Train, tokens: int, words_per_token: float) -> int:
 
 def tokens_wanted(train: schema.Train, tokens: int, words_per_token: float) -> float:
     """Return how many tokens a run without `max_steps` reads; see `steps_for`."""
-    return train.words / words_per_token if train.words else train.epochs * tokens
+    return train.max_words / words_per_token if train.max_words else train.epochs * tokens
 
 
 def whole_run(train: schema.Train, tokens: int, words_per_token: float, least: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the sequence length and the number of rows of each step of a run, two [steps] int64 arrays.
 
-    A run of `words` ends with fewer rows. For the arguments, see `steps_for` and `end_with`.
+    A run of `max_words` ends with fewer rows. For the arguments, see `steps_for` and `end_with`.
     """
     lengths, rows = rows_by_step(train, steps_for(train, tokens, words_per_token))
-    if train.words:
+    if train.max_words:
         rows = end_with(rows, lengths, tokens_wanted(train, tokens, words_per_token), least)
     return lengths, rows
 
