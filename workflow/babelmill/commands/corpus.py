@@ -36,11 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     loading.add_arguments(parser)
 
 
-def sources(graph: Graph, code: str) -> "tuple[Inputs, Reading]":
+def sources(graph: Graph, code: str) -> tuple[Inputs, Reading]:
     """Return the files of a language's text, and how to read them."""
-    from babelmill.corpus.__main__ import inputs
-    from babelmill.corpus.reading import Reading
-
     corpus = graph.configuration.corpus(code).corpus
     download = None if corpus.files or corpus.builtin else graph.result("download", code).path
     if download and not (download / manifest.NAME).is_file():
@@ -67,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     asked, code = configuration.language(args.language), args.language
     corpus, (files, reading) = configuration.corpus(code).corpus, sources(graph, code)
     tally = Tally("skip")
-    found, read = sample(documents(files, reading, bool(corpus.builtin), tally))
+    found, counts = sample(documents(files, reading, bool(corpus.builtin), tally))
     if found.empty:
         raise UserError(f"the text of {code} has no document that can be read")
     measured = measure(found)
@@ -75,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
     if dropped := {why: number for why, number in tally.dropped.items() if number}:
         reasons = ", ".join(f"{number:,} {why}" for why, number in dropped.items())
         lines.append(f"{sum(dropped.values()):,} documents without readable text: {reasons}")
-    if not files.validation and (note := too_few(corpus, read.total())):
+    if not files.validation and (note := too_few(corpus, counts.total())):
         lines.append(note)
     html = FOLDER / f"{code}.html"
     title = asked.name if asked.name == code else f"{asked.name} ({code})"

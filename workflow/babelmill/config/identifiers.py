@@ -50,19 +50,6 @@ def on_the_hub(resolved: ResolvedCorpus) -> dict[str, Any] | None:
     return HUB.get(asked.model) if asked else None
 
 
-def megabytes(resolved: ResolvedCorpus) -> int:
-    """Return how much memory the model that finds the languages of a corpus takes; 0 if there is none, or a small one.
-
-    GlotLID takes 1.7 GB.
-    """
-    asked = resolved.corpus.language_filter
-    if asked is None or asked.model == PY3LANGID:
-        return 0
-    if asked.model in HUB:
-        return 1800
-    return 100 + os.path.getsize(asked.model) // 10**6 if os.path.isfile(asked.model) else 0
-
-
 def identification(resolved: ResolvedCorpus) -> dict[str, Any]:
     """Return what `corpus` must know for `corpus.language_filter`; raise a UserError if there is no such model."""
     asked = resolved.corpus.language_filter
