@@ -174,15 +174,6 @@ def test_metadata_passes_through_and_is_counted(folder):
     assert figures["categories"] == {"child-books": 10} and figures["licenses"] == {"CC0-1.0": 10}
 
 
-def test_row_groups_are_bounded(folder):
-    write_jsonl("a.jsonl", [f"{i} " * 20_000 for i in range(1000, 1600)])
-    build(files=["a.jsonl"], validation_share=0)
-    file = pq.ParquetFile("out/train.parquet")
-    sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
-    assert len(sizes) == 4
-    assert max(sizes) < 20 << 20
-
-
 def test_python_docs_is_real_text(folder):
     write_jsonl("a.jsonl", DOCUMENTS)
     figures = build(files=["a.jsonl"], builtin="python-docs", validation_share=0.05)

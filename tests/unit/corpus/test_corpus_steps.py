@@ -1,36 +1,27 @@
 """The named steps of the stage `corpus` that change text: repair, cleaners by category; and what is said of each."""
 
+import functools
 import itertools
-import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
+from test_corpus import build as build_corpus
+from test_corpus import texts as texts_of
 
-from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus import cleaners
 from babelmill.corpus.tally import MOST
-from helpers.stages import run_stage
+from helpers.tables import write_table
 
 pytestmark = pytest.mark.usefixtures("folder")
-
-
-def build(out="out", threads=1, **corpus) -> dict:
-    """Run the stage with these values of the section `corpus`; its figures."""
-    values = {"validation_share": 0, **corpus}
-    configuration = Configuration([("test", {"languages": {"eng": {"corpus": values}}})])
-    return run_stage("corpus", configuration, out=out, threads=threads)
-
-
-def texts(out="out") -> list[str]:
-    return pq.ParquetFile(f"{out}/train.parquet").read()["text"].to_pylist()
+build, texts = functools.partial(build_corpus, validation_share=0), functools.partial(texts_of, "train")
 
 
 def write(name, documents, categories=None) -> None:
+    """A file of documents with a category each."""
     categories = categories or ["child-books"] * len(documents)
     rows = [{"text": text, "category": category} for text, category in zip(documents, categories, strict=True)]
-    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_table(name, rows)
 
 
 def test_repair_undoes_wrong_encodings_and_leaves_what_is_only_unusual():

@@ -183,7 +183,7 @@ def test_a_download_looks_at_the_columns_of_labels_early():
     with pytest.raises(UserError, match=r"no column 'code9'; there are 'occ1', 'lang'"):
         check_columns(Path("a.csv"), columns | {"label_columns": ["code9"]}, None)
     plain = Configuration([("test", {"languages": {"eng": {"corpus": {"hub": "lab/occupations"}}}})])
-    assert "columns" not in settings_of(plain, "eng", "download")
+    assert settings_of(plain, "eng", "download")["columns"] == {"text_column": "text"}
     before, after = (
         settings_of(configuration_of(**more), "eng", "corpus") for more in ({}, {"context_column": "land"})
     )

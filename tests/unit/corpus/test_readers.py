@@ -1,5 +1,6 @@
 """The documents of files as batches: what columns become, what is counted, and how large batches are."""
 
+import hashlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,7 +8,7 @@ import pytest
 
 from babelmill.core.files import UserError
 from babelmill.corpus.reading import Reading, read
-from babelmill.corpus.record_batches import BLOCK
+from babelmill.corpus.record_batches import BLOCK, digests
 from babelmill.corpus.tally import Tally
 from helpers.tables import table_bytes
 from helpers.training.training_data import section
@@ -19,6 +20,13 @@ def batches_of(*paths: Path, on_error="stop", **corpus) -> tuple[list[pa.RecordB
     batches = list(read(paths, Reading(section("corpus", **corpus)), tally))
     assert tally.read == sum(map(len, batches)) + tally.dropped.total()
     return batches, tally
+
+
+def test_a_digest_depends_on_the_text_alone():
+    texts = pa.array(["a", "", "längerer Text", "a"])
+    expected = hashlib.blake2b("längerer Text".encode(), digest_size=16).digest()
+    assert digests(texts)[2].astype("<u8").tobytes() == expected
+    assert (digests(texts.slice(2)) == digests(texts)[2:]).all() and (digests(texts)[0] == digests(texts)[3]).all()
 
 
 def test_metadata_that_is_no_text_becomes_json(tmp_path):
