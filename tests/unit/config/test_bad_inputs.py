@@ -93,7 +93,7 @@ predict: {context: da, context_column: lang} => predict.context_column = 'lang',
 predict: {inputs: {a/b: x.csv}} => 'a/b': names are letters and digits
 predict: {inputs: x.csv} => predict.inputs = 'x.csv': input should be a valid dictionary
 predict: {inputs: {a: {file: x.csv}}} => predict.inputs.a = {'file': 'x.csv'}: input should be a valid string
-models: {occ: {languages: [eng], train: {LABELS}}, more: {languages: [eng], model: {source: occ}}} => model.source = 'occ' of model more: no label model
+models: {occ: {languages: [eng], train: {objective: labels, sequence_lengths: [32], phase_starts: [0]}}, more: {languages: [eng], model: {source: occ}}} => model.source = 'occ' of model more: no label model
 models: {more: {languages: [eng], model: {source: egn}}} => model.source = 'egn': a model | did you mean eng
 models: {more: {model: {source: eng, hidden_size: 512}}} => model.hidden_size = 512 of model more: that of its source eng is 128
 models: {more: {model: {source: owner/name}}} => models.more.languages: a list of codes is expected
