@@ -53,11 +53,8 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
 
 def about_suite(configuration: Configuration, name: str, codes: list[str]) -> dict[str, Any]:
     """Return what a report says of a suite; its baselines are those of `config/published.yaml`."""
-    suite, sources, found = configuration.suite(name), list[str](), list[dict[str, Any]]()
-    for code in codes:
-        for row in published(name, configuration.language(code).language_code):
-            found.append({"language": code, "model": row.model, "pipeline": row.protocol, "score": row.score})
-            sources.append(row.source)
+    suite = configuration.suite(name)
+    found = [(code, row) for code in codes for row in published(name, configuration.language(code).language_code)]
     return {
         "title": suite.title or name,
         "headline": suite.headline,
