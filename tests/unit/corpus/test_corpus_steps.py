@@ -26,7 +26,7 @@ def write(name, documents, categories=None) -> None:
 
 def test_repair_undoes_wrong_encodings_and_leaves_what_is_only_unusual():
     broken = "The cafÃ© isnâ€™t open."
-    write("a.jsonl", ["1 < 2\r\nfish &amp; chips&#1;\n"])
+    write("a.jsonl", ["1 < 2\r\nfish &amp; chips&#x81;\n"])
     build(files=["a.jsonl"], repair="ftfy", control_characters="remove")
     assert texts() == ["1 < 2\r\nfish & chips\n"], "repair may find a control character"
     untouched = ["「全角，です」ﬁ “quoted” \u2028", "plain", "Ünïcödé & so on, naïve Übermut"]
