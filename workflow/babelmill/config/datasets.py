@@ -26,8 +26,9 @@ def folder_of_challenge(configuration: Configuration) -> str:
     """Return `evaluation_data`, "" if it is not set; raise a UserError if there is no such folder."""
     folder = configuration.top.evaluation_data.rstrip("/")
     if folder and not any(Path(folder, name).is_dir() for name in OF_CHALLENGE):
-        where = configuration.origin("evaluation_data")
-        raise UserError(f"{where}: evaluation_data = {folder!r}: a folder with {' or '.join(OF_CHALLENGE)} is expected")
+        where = f"{configuration.origin('evaluation_data')}: evaluation_data = {folder!r}"
+        what = f"has none of {', '.join(OF_CHALLENGE)}" if Path(folder).is_dir() else "no such folder"
+        raise UserError(f"{where}: {what}; docs/challenge.md says where to get it, and how to do without")
     return folder
 
 

@@ -101,7 +101,8 @@ def validated(section: type[S], values: Any, layers: list[Layer], *path: str) ->
         return section.model_validate(values)
     except pydantic.ValidationError as error:
         keys, message = worded(error, values, *path)
-        raise UserError(f"{where_set(layers, keys)}: {message}") from None
+        files = dict.fromkeys(where_set(layers, [key]) for key in keys)
+        raise UserError(f"{' and '.join(file for file in files if file != DEFAULTS) or DEFAULTS}: {message}") from None
 
 
 def where_set(layers: list[Layer], keys: list[tuple[Any, ...]]) -> str:
@@ -137,6 +138,8 @@ def worded(error: pydantic.ValidationError, values: Any, *path: str) -> tuple[li
     if first["type"] == "missing":
         return [(*place,)], f"{dotted(*place, first['loc'][-1])}: this key is missing"
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "list_type" and isinstance(first["input"], str):
+        message = f"a list is expected: [{shown(first['input'])}]"
     return [(*place,)], f"{dotted(*place)} = {shown(first['input'])}: {message[:1].lower()}{message[1:]}"
 
 

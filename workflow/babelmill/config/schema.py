@@ -497,7 +497,7 @@ class Train(Section):
             "warmup cooldown: together 1 at most": self.warmup + self.cooldown <= 1 + 1e-9,
             "global_batch_tokens sequence_lengths: at least the longest row": self.global_batch_tokens >= longest,
             "micro_batch_tokens sequence_lengths: at least the longest row": micro >= longest,
-            "max_words max_steps: one of the two": not self.max_words or self.max_steps is None,
+            "max_words max_steps: one of the two; the other is null": not self.max_words or self.max_steps is None,
             "lora_alpha lora_rank: an alpha needs a rank": self.lora_alpha is None or self.lora_rank,
             "max_words objective: labels are trained for epochs": not (labels and self.max_words),
             "sequence_lengths objective: one length with labels, such as [128]": not labels or len(starts) == 1,
