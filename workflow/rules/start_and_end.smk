@@ -10,6 +10,7 @@ from snakemake.logging import logger
 
 from babelmill.commands import clean, earlier_runs, run_view
 from babelmill.config.datasets import task_note
+from babelmill.config.inputs import few_documents
 from babelmill.core.words import said_once
 from babelmill.graph import edits
 from babelmill.runtime.copies import check_package
@@ -60,8 +61,10 @@ def say_idle_gpus():
 
 @functools.cache
 def say_what_is_left_out():
-    """Say once for which tasks models are not fine-tuned, in a dry run as well."""
+    """Say once for which tasks models are not fine-tuned, and which texts are too few documents, in a dry run as well."""
     notes = [(model, note) for model in asked_for() if (note := task_note(CONFIG, model))]
+    languages = dict.fromkeys(code for model in asked_for() for code in CONFIG.languages_of(model))
+    notes += [(code, note) for code in languages if (note := few_documents(CONFIG.corpus(code)))]
     for line in said_once(notes):
         logger.info(f"note: {line}")
 

@@ -147,10 +147,13 @@ def test_the_end_says_what_failed_and_what_continues(folder):
     Path("stopped.log").write_text("12:00:00 step 5 is saved; the same command continues from there\n")
     Path("failed.log").write_text("\n".join(f"12:00:00 line {i}" for i in range(9)) + "\n12:00:01 error: no text\n")
     stopped, failed = FailedJob("train", "eng-1", [Path("stopped.log")], 1), [Path("failed.log")]
-    for complete, end in ((True, ""), (False, ", interrupted: the same command continues from here")):
+    for complete, end in (
+        (True, " in 1:01"),
+        (False, ", interrupted after 1:01: the same command continues from here"),
+    ):
         for ended in ([], [stopped]):
             text = summary(graph, ["eng", "deu"], ended, complete, 61)
-            assert text.splitlines()[-1] == f"0 of 2 models converted{end} in 1:01"
+            assert text.splitlines()[-1] == f"0 of 2 models converted{end}"
     jobs = [stopped, FailedJob("corpus", "deu-1", failed, 2), FailedJob("export", "eng-1", [Path("no.log")], 1)]
     first, *lines, last = summary(graph, ["eng", "deu"], jobs, False, 61).strip().splitlines()
     assert first == "0 of 2 models converted, 2 jobs failed:"

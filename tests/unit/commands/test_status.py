@@ -3,7 +3,9 @@
 import contextlib
 import json
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -61,9 +63,12 @@ def test_the_table_shows_no_key_of_an_address():
 
 
 def test_training_under_way(workspace):
-    """Step of steps, loss, speed, time left and machine, while it trains; after Ctrl-C, where it stopped."""
-    long = {"max_steps": 100_000}
-    workspace.configure(SMALL | {"models": {"eng": {"train": SMALL["train"] | long}}})
+    """Step of steps, loss, speed, time left and machine, while it trains; after Ctrl-C, where it stopped.
+
+    The suite, which comes before, does not hide it.
+    """
+    long = {"train": SMALL["train"] | {"max_steps": 100_000}, "evaluation": {"suites": ["english_basics"]}}
+    workspace.configure(SMALL | {"models": {"eng": long}})
     command = workspace.command("converted/eng", "--until", "train")[1:]
     with open(os.devnull, "w") as nothing:
         process = Program(*command, outputs=[nothing, nothing], session=True)
@@ -74,6 +79,7 @@ def test_training_under_way(workspace):
             assert time.monotonic() < end, seen
             time.sleep(0.5)
             seen = status(workspace, "eng")[0]["eng"]
+        assert re.fullmatch(r"runs now, step [1-9][\d,]* of 100,000", workspace.why("eng")["train"])
         os.killpg(process.pid, signal.SIGINT)
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
@@ -146,3 +152,38 @@ def test_jobs_of_a_cluster_are_readable_for_45_models(workspace):
     assert "running" not in lines["xho"] and rest == ["45 models: 2 converted, 42 running, 1 waiting"]
     zul = "zul +train +running +126,000/126,232 +3.142 +1,234,568 +26:33:00 +12 +12345678 on gpu-a100-017"
     assert re.fullmatch(zul, lines["zul"])
+
+
+def test_the_view_is_renewed_until_ctrl_c(workspace):
+    """It sees an edit of the configuration, says what is wrong with it, and gives the terminal back."""
+    control, terminal = pty.openpty()
+    workspace.configure(SMALL | {"models": {"eng": {"tokenizer": {"vocab_size": 300}}}})
+    words = ("-m", "babelmill", "status", "--watch", "1")
+    process = Program(*words, cwd=workspace.path, outputs=[terminal, terminal], session=True)
+    os.close(terminal)
+    try:
+        read_until(control, "waiting")
+        workspace.configure(SMALL | {"tokeniser": {}})
+        read_until(control, "unknown key tokeniser")
+        workspace.configure(SMALL)
+        read_until(control, "2 converted")
+        os.killpg(process.pid, signal.SIGINT)
+        read_until(control, "\x1b[?1049l")  # the terminal's first screen
+        assert process.wait() == 0
+    finally:
+        os.close(control)
+
+
+def read_until(control: int, words: str) -> None:
+    """Read what a terminal shows, up to some words."""
+    shown, end = "", time.monotonic() + 60
+    while words not in shown:
+        assert time.monotonic() < end, shown
+        if select.select([control], [], [], 0.5)[0]:
+            shown += os.read(control, 65536).decode()
+
+
+def test_seconds_and_a_file_instead_of_a_terminal(workspace):
+    assert "2 converted" in workspace.babelmill("status", "--watch", "60")
+    refused = workspace.python("-m", "babelmill", "status", "--watch", "0")
+    assert refused.returncode == 1 and "--watch 0: give 1 to 3600 seconds" in refused.stderr

@@ -28,7 +28,7 @@ def test_a_missing_file_is_named_with_the_task_and_the_key(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     for top, text in (
         ({}, r"evaluation_data = '': the task rte needs the BabyLM challenge's folder"),
-        ({"evaluation_data": "data"}, r"config/config.yaml: evaluation_data = 'data': a folder with full_eval or"),
+        ({"evaluation_data": "data"}, r"config/config.yaml: evaluation_data = 'data': no such folder; docs/challenge"),
     ):
         with pytest.raises(UserError, match=text):
             rows_of("rte", **top)

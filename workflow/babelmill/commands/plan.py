@@ -26,7 +26,7 @@ import numpy as np
 
 from babelmill.commands.progress import metrics
 from babelmill.config import loading, schema
-from babelmill.config.inputs import bytes_per_word
+from babelmill.config.inputs import bytes_per_word, few_documents
 from babelmill.config.languages import TIER_BYTES, WORD, budget_bytes
 from babelmill.config.models import BYTES_PER_PARAMETER, SHAPE, Size, lacks_config, size_of, with_our_names
 from babelmill.config.resolve import ResolvedModel
@@ -327,4 +327,6 @@ def run(args: argparse.Namespace) -> None:
     if not any(row["GPUs"] for row in rows):
         machine = "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster)."
     said = [(row["model"], note) for row, of_row in found for note in of_row]
+    languages = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
+    said += [(code, note) for code in languages if (note := few_documents(configuration.corpus(code)))]
     print(*table(rows), machine, HOW_FAR_OFF, *said_once(said), sep="\n")

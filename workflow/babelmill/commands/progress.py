@@ -125,17 +125,17 @@ def add_training(status: Status, training: Result) -> None:
             status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
 
 
-def validating(folder: Path) -> str:
-    """Return how far the validation of a run is: "validating, 45 %"; "" if there is none."""
-    try:
-        found = json.loads((folder / "validating.json").read_text())
-        return f"validating, {100 * found['share']:.0f} %"
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+def under_way(result: Result) -> str:
+    """Return that a job runs now, and how far a training is; "" if none makes this result."""
+    status = Status("") if result.is_there else state_of("", result)
+    if result.stage.stage == "train":
+        add_training(status, result)
+    step = "" if status.steps is None else f", step {status.step:,} of {status.steps:,}"
+    return f"runs now{step}" if status.state == "running" else ""
 
 
 def status_of(graph: Graph, model: str) -> Status:
-    """Return how far a model is: at the stage with a job under way, or else at the first stage that is not done."""
+    """Return how far a model is: at a job that runs, failed or was stopped, else at the first stage that is not done."""
     try:
         results = graph.of_model(model)
         missing = list(dict.fromkeys(results[-1].runs()))
@@ -147,8 +147,8 @@ def status_of(graph: Graph, model: str) -> Status:
             statuses[name] = min(of_stage, key=lambda each: STATES.index(each.state))
             count = sum(each.stage is stage for each in results)
             statuses[name].stage = f"{name} {count - len(of_stage)}/{count}" if count > 1 else name
-    under_way = [name for name, status in statuses.items() if status.state == "running"]
-    stage = next(iter([*under_way, *statuses]), results[-1].stage.stage)
+    first = ("running", *STATES)
+    stage = min(statuses, key=lambda name: first.index(statuses[name].state), default=results[-1].stage.stage)
     status = statuses.get(stage) or Status(model, stage, DONE[not graph.configuration.is_trained(model)])
     training = results[-1].training
     if training and (stage == "train" or training.is_there):

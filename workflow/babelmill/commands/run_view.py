@@ -102,6 +102,8 @@ class RunView:
             if not signal and int(code) <= 128:
                 return
             text = f"{rule} was ended by {signal or f'signal {int(code) - 128}'}"
+        if self._options.dryrun and text.startswith("Error: Directory cannot be locked"):
+            text = "note: another run works in this folder now; this is only a preview"
         if text not in self._said and (self._options.verbose or not text.startswith(NOISE)):
             self._said.add(text)
             self._print(text)
@@ -154,7 +156,8 @@ class FailedJob(NamedTuple):
         title = f"  {self.stage} {named(self.stage, self.name)}: {plural(self.attempts, 'attempt')}"
         for log in self.logs:
             if words := [line for line in tail(log) if line.strip()]:
-                return "\n    ".join([title, f"{log}:", *(f"  {line}" for line in words[-LINES:])])
+                why = "" if last_words(log)[0] else ", killed before it could say why (memory?)"
+                return "\n    ".join([title + why, f"{log}:", *(f"  {line}" for line in words[-LINES:])])
         return f"{title}; it left no log, perhaps because memory ran out at its start: see the messages above"
 
 
@@ -167,11 +170,12 @@ def summary(graph: Graph, models: list[str], ended: list[FailedJob], complete: b
     if failed:
         parts.append(f"{plural(len(failed), 'job')} failed:")
     elif not complete:
-        parts.append("interrupted: the same command continues from here")
-    end = ", ".join(parts) or "done"
+        parts.append(f"interrupted after {duration(seconds)}: the same command continues from here")
+    else:
+        parts[-1:] = [f"{parts[-1] if parts else 'done'} in {duration(seconds)}"]
     table = aligned([(model, summary_of(graph.final(model).stage.stage, model)) for model in done], [False, False])
     jobs = [job.text() for job in failed]
-    return "\n".join(["", *table, "", end if jobs else f"{end} in {duration(seconds)}", *jobs])
+    return "\n".join(["", *table, "", ", ".join(parts), *jobs])
 
 
 def nvidia_gpus() -> int:
