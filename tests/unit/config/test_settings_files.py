@@ -169,7 +169,6 @@ labels | - | LABELS | {block_size: 6, blocks_weight: 0.1}
 labels | train | SPELT | {blocks_weight: 0.1, decoder_layers: 1}
 export | export | - | {variants: [ema], default_variant: main, logits_alignment: mntp}
 evaluation | evaluate | - | {sequence_length: 64, documents: 9}
-evaluation | - | LABELS | {documents: 9}
 evaluation | suite | - | {suites: [own, english_basics]}
 evaluation | score | - | {max_items: 9, max_masked_items: 9}
 evaluation | - | CAUSAL | {max_masked_items: 9}
