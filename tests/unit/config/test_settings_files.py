@@ -68,6 +68,7 @@ LABELS = {
     "corpus": {"label_columns": ["label"]},
     "predict": {"inputs": {"census": "census.csv"}, "text_column": "text"},
 }
+LINEAR = LABELS | {"predict": LABELS["predict"] | {"method": "linear"}}
 SPELT = LABELS | {"labels": {"code": "general"}}
 OF_CHOICES = {key: PAIRS[key] for key in ("files", "languages")} | {"kind": "choices", "scored": "whole"}
 WITH_A_LANGUAGE_MODEL = {
@@ -169,7 +170,6 @@ labels | - | LABELS | {block_size: 6, blocks_weight: 0.1}
 labels | train | SPELT | {blocks_weight: 0.1, decoder_layers: 1}
 export | export | - | {variants: [ema], default_variant: main, logits_alignment: mntp}
 evaluation | evaluate | - | {sequence_length: 64, documents: 9}
-evaluation | - | LABELS | {documents: 9}
 evaluation | suite | - | {suites: [own, english_basics]}
 evaluation | score | - | {max_items: 9, max_masked_items: 9}
 evaluation | - | CAUSAL | {max_masked_items: 9}
@@ -179,7 +179,8 @@ evaluation | submission | IN_CHALLENGE | {backend: mlm}
 evaluation | convert | - | {tasks: []}
 evaluation | tune | - | {task_seeds: [2], keep_tuned: true}
 card | convert | - | {license: mit, authors: [A], description: D}
-predict | predict | LABELS | {inputs: {census: other.csv}, top: 6, method: linear, threshold: 0.1, review: 9}
+predict | predict | LABELS | {inputs: {census: other.csv}, top: 6, method: linear, review: 9}
+predict | predict | LINEAR | {threshold: 0.1}
 predict | predict | LABELS | {text_column: other, context_column: other, context: here, delimiter: ','}
 predict | predict | LABELS | {encoding: latin-1, quoting: none}
 publish | publish | - | {username: me, repo_template: 'lab/{model}', private: true}
