@@ -106,7 +106,7 @@ def test_two_at_once_do_not_write_the_same_scores(capsys):
     sample = ["--config", "evaluation={max_items: 2}"]
     assert main(["score", "gpt2", "--suite", "mine", *sample]) == 0 and not folder.exists()
     about = read_json("scores/gpt2/mine/scores.json")
-    assert about["pairs"] == 2 and about["languages"]["eng"]["methods"]["causal"]["pairs"]["n"] == 2
+    assert about["max_items"] == 2 and about["languages"]["eng"]["methods"]["causal"]["pairs"]["n"] == 2
 
 
 def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):

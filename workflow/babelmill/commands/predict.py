@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from babelmill.commands.by_hand import converted_folder
+from babelmill.commands.by_hand import converted_folder, meant
 from babelmill.config import loading
 from babelmill.config.layers import worded
 from babelmill.config.schema import Predict
@@ -34,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Predict the rows of the table."""
+    if not args.model.is_dir():
+        raise UserError(f"{args.model}: no such folder{meant(args.model.name)}")
     given = {"text_column": args.text, "context_column": args.context} | loading.parse_overrides(args.config)
     try:
         asked = Predict.model_validate(given)
