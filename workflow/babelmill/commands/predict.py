@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--top", type=int, metavar="N", help="write the N likeliest codes (default: 5)")
     add("--method", help="predict codes by blocks (default) or linear")
     add("--threshold", type=float, metavar="P", help="linear: write further codes from probability P on")
-    review = "also write the rows to check: up to N rows without text, then the N rows whose codes are least certain"
+    review = "also write the rows to check: the N rows whose codes are least certain"
     add("--review", nargs=2, metavar=("N", "FILE"), help=review)
     add("--delimiter", help="split .csv and .tsv at this character (default: comma, tab)")
     add("--encoding", help="read .csv and .tsv as utf-8 (default), latin-1 or cp1252")
