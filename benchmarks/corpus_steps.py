@@ -151,8 +151,8 @@ def language(name: str) -> Callable[[Path, Texts, list[pa.RecordBatch]], tuple[W
     """Return the step that drops text in other languages, by a model."""
 
     def step(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> tuple[Work, Work]:
-        model: Any = load(name, False)
-        asked = Identification(name, False, frozenset(["en", "eng_Latn"]), 0.8)
+        model: Any = load(name)
+        asked = Identification(name, frozenset(["en", "eng_Latn"]), 0.8)
         find = model._identifier.rank if name == "py3langid" else lambda text: model._model.predict(text, k=BEST)
         return (
             lambda: [other_languages(batch["text"], asked, Tally()) for batch in batches],

@@ -53,7 +53,7 @@ def main() -> None:
             for name in more:
                 Path(folder, f"texts/{name}.txt").write_text("text\n")
             own = {name: {"name": name, "corpus": {"files": [f"texts/{name}.txt"]}} for name in more}
-            values = {"languages": own, "batches": {"many": codes[:count] + more}}
+            values = {"languages": own, "groups": {"many": codes[:count] + more}}
             Path(folder, "config/config.yaml").write_text(yaml.safe_dump(values))
             first, *_ = dry_run(Path(folder))
             again, processor, jobs = min(dry_run(Path(folder)) for _ in range(args.repeats))

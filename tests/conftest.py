@@ -236,14 +236,9 @@ def free_port() -> Iterator[int]:
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """Yield a Hub on this machine, which this process and all that it starts talk to, with an empty cache."""
-    from helpers.hub.hub_server import HubServer
+    from helpers.hub.hub_server import hub_here
 
-    with HubServer() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-        for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
-            monkeypatch.delenv(name, raising=False)
+    with hub_here(monkeypatch, tmp_path / "cache") as server:
         yield server
 
 

@@ -12,8 +12,6 @@ Sums over GPUs are not computed either, but the processes must decide alike. So 
 """
 
 import argparse
-import csv
-import io
 import json
 import os
 import re
@@ -141,10 +139,10 @@ def work(options: list[str]) -> None:
 def planned(folder: Path, gpus: int) -> str:
     """Return the GiB that `babelmill plan` calculates."""
     command = [sys.executable, "-m", "babelmill", "plan", "eng", "--configfile", "config.yaml", "--gpu", "H200"]
-    command += ["--tsv", "--gpus", str(gpus)]
+    command += ["--gpus", str(gpus)]
     done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    (row,) = csv.DictReader(io.StringIO(done.stdout), delimiter="\t")
-    return f"{float(row['GiB']):.1f}"
+    heading, row, *_ = (re.split(r"\s{2,}", line.strip()) for line in done.stdout.splitlines())
+    return dict(zip(heading, row, strict=True))["GiB"]
 
 
 def main() -> None:

@@ -1,10 +1,8 @@
 """Profiles name rules and resources that exist; `gridengine` and `generic` work with programs that stand in for the scheduler."""
 
 import os
-import re
 
 import pytest
-import yaml
 
 from conftest import ROOT, SMALL
 from helpers.programs.prepared import run_module
@@ -31,18 +29,6 @@ ASKED = {
 }
 NEEDS = ["--set-threads", "tokenizer=2", "--set-resources", "tokenizer:gpu=3", "tokenizer:mem_mb=5000"]
 NEEDS += ["tokenizer:runtime=20"]
-
-# Resources that SLURM's executor knows.
-OF_SLURM = {"slurm_partition", "slurm_extra", "tasks", "tasks_per_gpu", "mpi"}
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "profiles").glob("*/profile.yaml")), ids=lambda path: path.parent.name)
-def test_a_profile_sets_what_rules_have(path):
-    profile = yaml.safe_load(path.read_text())
-    resources = profile.get("set-resources", {})
-    for rule in [*resources, *profile.get("set-threads", {})]:
-        text = (ROOT / f"workflow/rules/{rule}.smk").read_text()
-        assert set(resources.get(rule, ())) <= {*re.findall(r"^        (\w+)=", text, re.MULTILINE), *OF_SLURM}
 
 
 @pytest.mark.parametrize("profile", ASKED)

@@ -1,6 +1,5 @@
 """`--sdm conda`: jobs run in the environment that Snakemake makes with conda, which is a small script here."""
 
-import shutil
 import sys
 
 import pytest
@@ -53,16 +52,3 @@ def corpus(tmp_path):
 
 def test_a_clone_is_used_by_the_python_of_the_environment(corpus):
     assert corpus(ROOT / "Snakefile", ROOT / "workflow") == [str(ROOT / "workflow")]
-
-
-def test_an_installed_package_is_used_without_the_libraries_around_it(corpus, tmp_path):
-    """They are for another Python than that of the environment."""
-    site = tmp_path / "site"
-    shutil.copytree(ROOT / "workflow/babelmill", site / "babelmill")
-    (site / "another_library.py").touch()
-    for name in ("workflow/rules", "config", "envs"):
-        shutil.copytree(ROOT / name, site / "babelmill/project" / name)
-    shutil.copy(ROOT / "workflow/Snakefile", site / "babelmill/project/workflow")
-    (imported_from,) = corpus(site / "babelmill/project/workflow/Snakefile", site)
-    assert [path.name for path in (tmp_path / imported_from).iterdir()] == ["babelmill"]
-    assert (tmp_path / imported_from / "babelmill").samefile(site / "babelmill")

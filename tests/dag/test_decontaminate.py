@@ -4,8 +4,7 @@ import copy
 
 import pytest
 
-from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import read_json
 from conftest import SMALL
 
 pytestmark = pytest.mark.slow
@@ -40,18 +39,3 @@ def test_a_document_with_a_test_sentence_is_dropped(workspace):
     assert workspace.would_run(*corpora) == set()
     (workspace.path / "pairs.tsv").write_text("good\tbad\nAnother sentence of the suite.\tOther.\n")
     assert workspace.would_run(*corpora) == {("suite", "mine_eng"), ("corpus", "eng")}
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("blmip", "languages.deu: corpus.decontaminate: there is no suite 'blmip'; did you mean blimp"),
-        ("mine", "languages.deu: corpus.decontaminate = mine: deu is none of its languages, eng"),
-        ("aoa", "languages.deu: corpus.decontaminate = aoa: suites of the kinds pairs and choices have sentences"),
-    ],
-)
-def test_a_suite_that_cannot_be_looked_for_is_one_line(name, message):
-    configuration = Configuration([("config/config.yaml", configured({}, deu={"decontaminate": [name]}))])
-    with pytest.raises(UserError) as error:
-        configuration.corpus("deu")
-    assert message in str(error.value)

@@ -73,10 +73,8 @@ def test_a_model_of_another_project_is_measured_beside_our_own(folder):
     ("entry", "target", "message"),
     [
         ({}, "converted/gpt2", "model gpt2 is not trained here (train: none): the target is baselines/gpt2.json"),
-        ({}, "published/gpt2.json", "model gpt2 is not trained here"),
         ({}, "baselines/eng.json", "model eng is trained here: the target is converted/eng"),
         ({}, "gpt2", "there is no target gpt2; did you mean baselines/gpt2.json?"),
-        ({"model": {}}, "baselines/gpt2.json", "a folder or repository of another project, for a model with train: none"),
         ({"model": {"source": "eng"}}, "baselines/gpt2.json", "a folder or repository of another project"),
     ],
 )  # fmt: skip

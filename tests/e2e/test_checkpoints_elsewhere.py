@@ -10,7 +10,7 @@ from helpers.training.training_data import STEPS, UNDISTURBED, Data, assert_same
 
 pytestmark = pytest.mark.slow
 
-RUN = {"checkpoint_every": 20, "validate_every": 20, "keep": 2}
+RUN = {"checkpoint_every": 20, "validate_every": 20}
 
 
 class Elsewhere:

@@ -8,7 +8,6 @@ import pytest
 from babelmill.commands.by_hand import made_by_hand
 from babelmill.config.datasets import how_scored
 from babelmill.config.resolve import Configuration
-from babelmill.evaluation import likelihood
 from babelmill.graph import Graph
 from babelmill.score import score_suites
 from babelmill.stages import ScoreStage
@@ -77,37 +76,3 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
         score = numbers[task].get("score")
         if score is not None and configuration.suite(name).ties == "first":
             assert 100 * about["languages"]["eng"]["headline"]["score"] == pytest.approx(score, abs=0.006), name
-
-
-PROMPTS = [["Ann has a small cat and a dog. "] * 3, ["The dog", "A cat"], [""] * 2, ["The cat "] * 4]
-OPTIONS = [
-    ["She has a cat.", "She has a tree.", "It"],
-    [" sleeps.", " sleeps."],
-    ["The cat sat.", "The cat sat."],
-    ["sat.", "sat on it.", "is not here.", "a"],
-]
-
-
-def test_items_that_were_scored_are_not_scored_again(models, tmp_path, monkeypatch):
-    """Of items with different numbers of options, too; the means are made of the sums that are kept."""
-    monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": 1})  # an item at a time
-    texts = [
-        [prompt + option for prompt, option in zip(*each, strict=True)] for each in zip(PROMPTS, OPTIONS, strict=True)
-    ]
-    prompts = [[len(prompt) for prompt in each] for each in PROMPTS]
-    model, chosen = ScoringModel(models["gpt_bert"], {}), np.array([True, True, False, False])
-    some = model.score("masked", texts, chosen, tmp_path, prompts)
-    assert np.isnan(some[2:]).all()
-    scored, of_group = [], likelihood.Model._of_group
-    monkeypatch.setattr(
-        likelihood.Model, "_of_group", lambda self, group: scored.extend(i for i, _ in group) or of_group(self, group)
-    )
-    everything = model.score("masked", texts, ~chosen | chosen, tmp_path, prompts)
-    assert sorted(scored) == [2, 3] and np.array_equal(everything[:2], some[:2], equal_nan=True)
-    assert np.array_equal(model.score("masked", texts, chosen, tmp_path, prompts), some, equal_nan=True), "a sample"
-    means = model.score("masked", texts, ~chosen | chosen, tmp_path, prompts, mean=True)
-    assert len(scored) == 2
-    tokens = [[len(each.scored) for each in item] for item in model.items(texts, model.method("masked"), prompts)]
-    assert means[1, :2] == pytest.approx(everything[1, :2] / tokens[1]) and tokens[1][0] > 1
-    model.score("masked", texts[::-1], ~chosen | chosen, tmp_path, prompts[::-1])
-    assert len(scored) == 6, "other items begin anew"

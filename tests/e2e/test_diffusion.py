@@ -38,12 +38,6 @@ def test_evaluation_and_card_speak_of_a_bound(diffused):
     assert "text-generation" not in card.split("---")[1], "no pipeline of transformers generates with it"
 
 
-def test_the_record_has_the_loss_of_diffusion(diffused):
-    entries = diffused.metrics(MODEL)
-    assert all(entry["loss"] == entry["loss_diffusion"] for entry in entries)
-    assert entries[-1]["loss"] < entries[0]["loss"]
-
-
 def test_the_card_s_code_generates(diffused, tmp_path):
     """As a user pastes it, in a process that knows nothing of this project."""
     folder = diffused.path / f"converted/{MODEL}"
@@ -56,15 +50,11 @@ def test_the_card_s_code_generates(diffused, tmp_path):
     assert done.stdout.startswith("The beginning of a text")
 
 
-def test_show_generates_in_as_many_steps_as_asked_for(diffused):
+def test_show_generates(diffused):
     show = ("-m", "babelmill", "show", f"converted/{MODEL}", "--prompt", "the quick")
-    done = diffused.python(*show, "--steps", "4")
-    assert done.returncode == 0 and "bits per byte, upper bound" in done.stdout and "'the quick" in done.stdout
-    assert diffused.python(*show, "--steps", "4").stdout == done.stdout, "no randomness at temperature 0"
-    refused = diffused.python(*show, "--steps", "0")
-    assert refused.returncode == 1 and refused.stderr.startswith("error: --steps 0: 1 or more")
-    other = diffused.python("-m", "babelmill", "show", "converted/eng", "--prompt", "the", "--steps", "4")
-    assert other.returncode == 1 and "for a model that was trained by masked diffusion" in other.stderr
+    done = diffused.python(*show, check=True)
+    assert "bits per byte, upper bound" in done.stdout and "'the quick" in done.stdout
+    assert diffused.python(*show).stdout == done.stdout, "no randomness at temperature 0"
 
 
 @pytest.mark.parametrize("remasking", ["low_confidence", "random"])

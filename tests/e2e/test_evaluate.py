@@ -8,11 +8,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-from babelmill.core import manifest
-from babelmill.core.files import read_json, sha256
 from babelmill.tokens.shard_file import ShardFile
 from helpers.plain_scores import TEXT, causal, masked
 from helpers.stages import job_like
@@ -91,19 +88,3 @@ def test_shards_of_another_tokenizer_are_refused(workspace):
     assert done.returncode == 1
     assert f"{other}: was not made from the present results/corpus/eng-" in done.stderr
     assert not (workspace.path / "results/evaluate/again").exists()
-
-
-def test_scores_that_are_not_numbers_are_an_error(workspace):
-    """A weight of the export is nan, and the manifest knows the file: no evaluation.json with NaN in it."""
-    folder = workspace.path / "results/of/eng/export"
-    weights = load_file(folder / "model.safetensors")
-    name = next(name for name in weights if "embedding" in name)
-    weights[name][:] = torch.nan
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    about = read_json(folder / "manifest.json")
-    about["files"]["model.safetensors"]["sha256"] = sha256(folder / "model.safetensors")
-    del about["sha256"]
-    manifest.write_sealed(folder / "manifest.json", about)
-    done = workspace.python(*job_like(workspace.path, "results/of/eng/evaluate"))
-    assert done.returncode == 1 and not (workspace.path / "results/evaluate/again").exists()
-    assert "is not a number (nan)" in done.stderr and "results/export/eng-" in done.stderr

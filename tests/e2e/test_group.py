@@ -33,13 +33,3 @@ def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
     assert output.count("tokenizer.vocab_size = 100000") == 3, "of each attempt, and in the summary"
     for noise in ("Error in rule", "RuleException", "Traceback", "WorkflowError", "Select jobs", "reason"):
         assert noise not in output
-
-
-def test_a_failed_stage_is_not_forgotten(workspace):
-    """The model that was converted before still stands: that is not up to date. With the earlier settings, it is."""
-    workspace.configure(SMALL | {"models": {"eng": {"tokenizer": {"vocab_size": 100_000}}}})
-    assert workspace.snakemake("converted/eng", check=False).returncode == 1
-    assert ("tokenizer", "eng") in workspace.would_run(targets=["converted/eng"])
-    assert re.fullmatch(r"results/tokenizer/eng-\w+ is missing", workspace.why("eng")["tokenizer"])
-    workspace.configure(SMALL)
-    assert workspace.would_run(targets=["converted/eng"]) == set()

@@ -15,8 +15,8 @@ from babelmill.core.yaml_file import read_yaml
 from babelmill.graph import Graph
 from babelmill.score import score
 from babelmill.stages import ScoreStage
-from babelmill.suites.challenge import files, leaderboard
-from babelmill.suites.challenge.results import Results, Scored
+from babelmill.suites import challenge
+from babelmill.suites.challenge import Results, Scored
 from babelmill.suites.scoring_model import ScoringModel
 from conftest import ROOT
 from helpers import DATA
@@ -62,7 +62,7 @@ def test_the_upload_is_that_of_the_official_code(kind, tmp_path, monkeypatch):
         mine[name] = Scored(out, RULES.tasks[name], "zho", "causal")
     fast = mine if kind == "gpt2" else {}
     of = Results(RULES, mine, fast, there=frozenset(CHECKPOINTS))
-    scores, predictions = files.multilingual(of)
+    scores, predictions = challenge.multilingual(of)
     assert scores == {}, "the challenge computes them itself"
     assert [*predictions["hidden"]] == [*official["hidden"]]
     for name, items in official["hidden"].items():
@@ -72,5 +72,5 @@ def test_the_upload_is_that_of_the_official_code(kind, tmp_path, monkeypatch):
             assert each == {"scores": pytest.approx(item["scores"], abs=1e-4), "has_unk": item["has_unk"]}, name
         assert predictions["zeroshot"][name]["acc,none"] == official["accuracy"][name]
     assert predictions.get("fast_eval_results") == official.get("fast_eval_results")
-    numbers = leaderboard.numbers(of, {}, {})
+    numbers = challenge.numbers(of, {}, {})
     assert {name: numbers[name].value / 100 for name in mine} == pytest.approx(official["accuracy"])

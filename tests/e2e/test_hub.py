@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from babelmill.release.folder.prove import check_differences
 from babelmill.suites.scoring_model import ScoringModel
 from helpers import SCRIPTS
 from helpers.environments import TRANSFORMERS_4, TUNING, installed
-from helpers.hub.hub_data import SENTENCES
 from helpers.hub.hub_server import HubServer
 from helpers.programs.prepared import run_python
 from helpers.training.training_data import section
@@ -101,19 +99,6 @@ def test_a_folder_for_the_mntp_backend(trained):
         assert (
             trying.fill_mask(path, "The black <mask> sat on the mat near the old door.").split("'")[1].strip() == "cat"
         )
-
-
-def test_a_hidden_word_of_a_held_out_sentence_is_guessed(exported):
-    """A document gives its first sentence of 8 words or more in which words are one token; the word is by a rule."""
-    documents = ["Too short. Seven!\n\n" + SENTENCES[0], "Of six words in all only.", SENTENCES[1]]
-    lines = [*trying.guess_hidden_words(exported / "export", documents, 5)]
-    assert len(lines) == 4, "a document without such a sentence is passed over"
-    for sentence, line, guesses in zip(SENTENCES, lines[::2], lines[1::2], strict=False):
-        likeliest, right = re.fullmatch(
-            r"      '(\w+)' \d\.\d\d, '.+' \d\.\d\d, '.+' \d\.\d\d \(right: (\w+)\)", guesses
-        ).groups()
-        assert likeliest == right and line == f"    {sentence.replace(right, '____', 1)}"
-    assert len([*trying.guess_hidden_words(exported / "export", documents, 1)]) == 2
 
 
 def test_folder_is_complete_and_safe(trained):

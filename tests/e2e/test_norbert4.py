@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from babelmill.core.files import read_json
 from conftest import ROOT, SMALL, WORDS, Workspace
-from helpers.hub.hub_server import HubServer
+from helpers.hub.hub_server import HubServer, hub_here
 from helpers.models.published import norbert4, write_norbert4
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("norbert4")]  # one process runs the workflow
@@ -33,14 +33,7 @@ def theirs(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def hub(theirs, tmp_path_factory) -> Iterator[HubServer]:
     """A Hub on this machine with this model."""
-    with pytest.MonkeyPatch.context() as environment, HubServer() as server:
-        for name, value in {
-            "ENDPOINT": server.url,
-            "HOME": tmp_path_factory.mktemp("cache"),
-            "HUB_DISABLE_XET": 1,
-        }.items():
-            environment.setenv(f"HF_{name}", str(value))
-        environment.delenv("HF_HUB_OFFLINE", raising=False)
+    with pytest.MonkeyPatch.context() as patch, hub_here(patch, tmp_path_factory.mktemp("cache")) as server:
         server.commit(f"models/{PUBLISHED}", {file.name: file.read_bytes() for file in theirs.iterdir()})
         yield server
 

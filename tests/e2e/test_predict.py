@@ -12,7 +12,6 @@ import pytest
 import torch
 import transformers
 
-from babelmill.commands import progress
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
@@ -39,10 +38,11 @@ def table(path: Path, count: int, seed: int = 1) -> list[list[str]]:
     return rows
 
 
-def command(model: Path, source: Path, out: Path, *more: object) -> list[str]:
+def command(model: Path, source: Path, out: Path, *more: str) -> list[str]:
     """`babelmill predict`."""
-    columns = ["--text", "occ1", "--context", "lang", "--threads", "1"]
-    return ["babelmill", "predict", *map(str, (model, source, "--out", out)), *columns, *map(str, more)]
+    columns = ["--text", "occ1", "--context", "lang"]
+    config = ["--config", *more] * bool(more)
+    return ["babelmill", "predict", *map(str, (model, source, "--out", out)), *columns, *config]
 
 
 def predict(*arguments) -> str:
@@ -65,7 +65,7 @@ def predicted(labeller, tmp_path_factory) -> tuple[list[list[str]], Path, str]:
     rows.append(["long", "word20 " * 600, ""])
     with open(folder / "in.csv", "a", newline="") as file:
         csv.writer(file).writerow(rows[-1])
-    output = predict(labeller, folder / "in.csv", folder / "out.csv", "--review", 5, folder / "review.csv", "--top", 3)
+    output = predict(labeller, folder / "in.csv", folder / "out.csv", "review=5", "top=3")
     return rows, folder, output
 
 
@@ -100,7 +100,7 @@ def test_the_values_are_what_the_model_predicts(predicted, labeller):
 
 def test_rows_to_look_at_are_the_least_certain_ones(predicted):
     rows, folder, _ = predicted
-    found, review = read(folder / "out.csv"), read(folder / "review.csv")
+    found, review = read(folder / "out.csv"), read(folder / "out.review.csv")
     numbers = [number for number, row in enumerate(found, 1) if row["predicted"] != "no text"]
     numbers.sort(key=lambda n: min(float(found[n - 1][f"probability_{i}"] or 1) for i in (1, 2)))
     assert [int(row["row"]) for row in review] == numbers[:5]
@@ -110,8 +110,8 @@ def test_rows_to_look_at_are_the_least_certain_ones(predicted):
 def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     """A part that is there is not predicted again."""
     table(tmp_path / "in.csv", 9000)
-    undisturbed = predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "--method", "linear")
-    words = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
+    undisturbed = predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "method=linear")
+    words = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "method=linear")
     assert run_killed(*words, name="-000002.npz").returncode == -9
     (first,) = (tmp_path / ".out.csv.partial").glob("*.npz")
     assert not (tmp_path / "out.csv").exists()
@@ -121,7 +121,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
         scores = found["scores"]
     scores[0, -6:] = 0.125
     np.savez(first, scores=scores)
-    output = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
+    output = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "method=linear")
     whole, found = (read(tmp_path / name) for name in ("whole.csv", "out.csv"))
     differ = [row for row, before in zip(found, whole, strict=True) if row != before]
     assert {(row["occ1"], row["lang"]) for row in differ} == {(found[1]["occ1"], found[1]["lang"])}
@@ -129,8 +129,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, output)]
     assert asked[0] and asked[1] and asked[0][0] == asked[1][0]
     table(tmp_path / "other.csv", 9000, seed=2)
-    for source, *out in (("other", "b.csv"), ("in", "c.csv", "--top", 3)):
-        words = [labeller, tmp_path / f"{source}.csv", tmp_path / out[0], *out[1:], "--method", "linear"]
+    for source, *out in (("other", "b.csv"), ("in", "c.csv", "top=3")):
+        words = [labeller, tmp_path / f"{source}.csv", tmp_path / out[0], *out[1:], "method=linear"]
         assert "continuing" not in predict(*words), "what is kept is of another table, or of other settings"
 
 
@@ -161,19 +161,23 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
 
     refused("not a converted label model", tmp_path / "model", tmp_path / "in.csv", out)
     refused("no model is here (config.json)", tmp_path, tmp_path / "in.csv", out)
-    refused("there are 'id', 'occ1', 'lang'; set --text", labeller, tmp_path / "in.csv", out, "--text", "occ2")
+    refused(
+        "there are 'id', 'occ1', 'lang'; set predict.text_column",
+        labeller,
+        tmp_path / "in.csv",
+        out,
+        "text_column=occ2",
+    )
     (tmp_path / "taken.csv").write_text("occ1,lang,code_1\nx,,1\n")
     refused(
         "already has a column 'code_1', which the predictions need: rename it", labeller, tmp_path / "taken.csv", out
     )
     refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
     refused("are written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
-    refused("linear, which alone has a threshold", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)
+    refused("linear, which alone has a threshold", labeller, tmp_path / "in.csv", out, "threshold=0.3")
     (tmp_path / "none.csv").write_text("occ1,lang\n ,x\n")
     refused("no row has a text in the column 'occ1'", labeller, tmp_path / "none.csv", out)
-    refused(
-        "is the same file as --out", labeller, tmp_path / "in.csv", out, "--review", 5, tmp_path / "model/../out.csv"
-    )
+    refused("unknown key predict.tap; did you mean top?", labeller, tmp_path / "in.csv", out, "tap=3")
 
 
 def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
@@ -211,20 +215,13 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
         workspace.configure(values | {"models": {"occ": occ}})
         return Configuration([("test", values | {"models": {"occ": occ}})])
 
-    def told() -> tuple[str, str]:
-        """What `status` says."""
-        now = progress.status_of_tables(Graph(configuration), progress.Status("occ", "convert", "converted"))
-        return now.state, now.note
-
     def would_run() -> list[str]:
         output = workspace.snakemake("--dry-run", *targets).stdout
         return [line.split("input=")[1] for line in output.splitlines() if "wildcards: model=occ, input=" in line]
 
-    configuration = configure()
     monkeypatch.chdir(tmp_path)
-    asked = Graph(configuration).result("convert", "occ").asked
+    asked = Graph(configure()).result("convert", "occ").asked
     manifest.write_sealed(Path("converted/occ/manifest.json"), manifest.read("converted/occ") | {"settings": asked})
-    assert told() == ("converted", "0/2 tables predicted")
     targets = ["predictions/occ/one.csv", "predictions/occ/two.csv", "--allowed-rules", "predict"]
     workspace.snakemake(*targets)
     about = read_json(tmp_path / "predictions/occ/two.json")
@@ -233,19 +230,11 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     assert 0 < len(review) < 30 and "1" not in [row["row"] for row in review], "rows with a text, all of which fit"
     assert {*about["files"]} == {"two.csv", "two.review.csv"}
     assert not list((tmp_path / "results/unfinished/predict").glob("*/"))
-    assert told() == ("converted", "2/2 tables predicted")
     os.utime(tmp_path / "one.csv")
     assert would_run() == []
     table(tmp_path / "two.csv", 31, seed=2)
     assert would_run() == ["two"]
-    assert told() == ("converted", "1/2 tables predicted")
-    kept = Path("results/unfinished/predict/occ.two")
-    Path("predictions/occ/two.json").unlink()  # as Snakemake does before the job begins
-    with held(kept):
-        (kept / "a-000001.npz").touch()
-        state, note = told()
-        assert state == "stopped" and note.startswith("two: 4,096 texts; ")
-    configuration = configure(top=3)
+    configure(top=3)
     assert sorted(would_run()) == ["one", "two"]
     output = workspace.python("-m", "babelmill", "why", "occ").stdout.splitlines()
     assert output[-2:] == [f"  predict {name}      not there, or outdated" for name in ("one", "two")]

@@ -18,7 +18,6 @@ from babelmill.core.files import read_json
 from babelmill.graph import Graph
 from babelmill.tokens.shard_file import ShardFile
 from conftest import ROOT, SMALL, WORDS, Workspace
-from e2e.test_tune import OWN, write_rows
 from helpers.plain_scores import TEXT, Document, causal, masked
 
 pytestmark = pytest.mark.slow
@@ -104,11 +103,3 @@ def test_show_and_plan_know_of_prompts(made, monkeypatch):
     assert 0 < prompts < tokens
     found = text_of(Graph(Configuration([("test", SETTINGS)])), "eng")
     assert (found.tokens, found.source) == (tokens, "shards")
-
-
-def test_a_model_of_prompts_is_fine_tuned(made):
-    write_rows(made.path, "train.tsv", 96, 1)
-    write_rows(made.path, "test.tsv", 40, 2)
-    config = f"tasks={json.dumps({'mine': OWN})}"
-    done = made.python("-m", "babelmill", "tune", "eng", "--task", "mine", "--seed", "1", "--config", config)
-    assert done.returncode == 0 and "accuracy: eng 100.0" in done.stderr, done.stderr

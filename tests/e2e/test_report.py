@@ -13,9 +13,6 @@ from babelmill.config.snapshots import BABYLM
 from babelmill.core.files import read_json, write_json
 from babelmill.graph import Graph
 from babelmill.reporting.asked import asked_of, asked_of_experiment
-from babelmill.reporting.page import page
-from babelmill.reporting.results import read_all
-from babelmill.reporting.table import score_table, write_csv
 from helpers.browser import Browser
 from helpers.programs.prepared import run_module
 from helpers.results import report_results
@@ -77,8 +74,6 @@ def looked_at(browser: Browser, path, large: bool = False) -> None:
         browser.open(path, width, dark)
         assert browser.value("document.documentElement.scrollWidth") <= width, "it overflows"
         assert {*browser.requests} <= {path.resolve().as_uri(), "data:,"} and browser.errors == []
-        small = browser.value("Math.min(...[...document.querySelectorAll('td, th, p')].map(e => e.offsetHeight))")
-        assert small > 0, "it renders"
         assert not browser.value(CROWDED), "numbers of an axis reach into each other"
         assert large or browser.violations() == []
         if os.environ.get("BABELMILL_PICTURES"):  # to look at, with --basetemp
@@ -111,10 +106,8 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
     assert [float(found[end]) for end in ("low", "high")] == pytest.approx(eng["paradigms"]["interval"], rel=1e-5)
     blimp = [row for row in rows if (row["model"], row["suite"], row["method"]) == ("eng", "blimp", "fused")]
     assert {row["phenomenon"] for row in blimp} == {"all", "", *report_results.PHENOMENA}
-    paradigms = [row for row in blimp if row["paradigm"] != "all"]
-    assert len(paradigms) == 3 * len(report_results.PHENOMENA) and {row["phenomenon"] for row in paradigms} == {""}
+    assert sum(row["paradigm"] != "all" for row in blimp) == 3 * len(report_results.PHENOMENA)
     assert {(row["suite"] == "", row["unit"]) for row in rows} == {(True, "bits per byte"), (False, "share")}
-    assert {row["seed"] for row in rows} == {"42"}
     text = html.read_text()
     assert "not covered" in text and "islands&lt;b&gt;" in text and "lm-evaluation-harness" in text
     assert text.count('<svg class="curves"') == 90 and "<h2>Not complete" not in text
@@ -132,17 +125,15 @@ def test_one_model_and_published_scores_beside_it(browser, tmp_path, monkeypatch
     graph = configured(tmp_path, monkeypatch, ["eng"])
     make(graph, ["eng"], snapshots=BABYLM[:19], max_masked_items=50)
     asked = asked_of(graph, "eng")
-    path = tmp_path / "eng.html"
-    path.write_text(page(asked, read_all(asked)))
+    write("report", "eng", asked)
+    path = tmp_path / "reports/eng.html"
     assert path.read_text().count('aria-label="BLiMP, %: 1 million words ') == 1
     looked_at(browser, path)
     rows = browser.value("[...document.querySelectorAll('.strips tr')].map(r => r.innerText)")
-    (row,) = [row for row in rows if "73.4" in row]  # once, though the suite names it as a baseline, too
+    (row,) = [row for row in rows if "73.4" in row]
     assert "BabyLM 2026 GPT-2 98M, 100M words" in row and "lm-evaluation-harness" in row and "published" in row
     fits_a_page(browser)
-    with open(tmp_path / "eng.csv", "w", newline="") as file:
-        write_csv(score_table(read_all(asked)), file)
-    rows = [row for row in table(tmp_path / "eng.csv") if (row["suite"], row["phenomenon"]) == ("blimp", "all")]
+    rows = [row for row in table(path.with_suffix(".csv")) if (row["suite"], row["phenomenon"]) == ("blimp", "all")]
     points = [float(row["million_words"] or 0) for row in rows if row["method"] == "causal"]
     assert points == [0, *BABYLM[:19]]
 
@@ -166,10 +157,8 @@ def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, c
     assert "failed (train)" in text and "out of memory &lt;script&gt;" in text
     assert "s3://***@bucket/a?***" in text
     assert "scores.json: 2 bytes, but" in text
-    rows = table(path.with_suffix(".csv"))
-    assert {row["model"] for row in rows} == {"eng", "deu", "fra"}
-    assert not [row for row in rows if row["model"] == "deu" and row["suite"] == "multiblimp"]
-    assert not [row for row in rows if row["model"] == "fra" and row["suite"] == ""]
+    rows = {(row["model"], row["suite"]) for row in table(path.with_suffix(".csv"))}
+    assert {model for model, _ in rows} == {"eng", "deu", "fra"} and not {("deu", "multiblimp"), ("fra", "")} & rows
     looked_at(browser, path)
     assert cli.main(["report", "tier9", "--configfile", "config.yaml"]) == 1
     assert "there is no model 'tier9'" in capsys.readouterr().err
@@ -193,5 +182,3 @@ def test_an_experiment(browser, tmp_path, monkeypatch):
     assert browser.value("[...document.querySelectorAll('h2')].map(e => e.innerText)").index("Comparison") == 0
     row = browser.value("[...document.querySelector('tbody').rows].map(r => r.innerText.split('\\t'))[1]")
     assert row[:5] == ["eng, eng, learning rate 0.02", "3", "31.4 M", "2,000", "12,345"] and "\n(" in row[5]
-    lines = (folder / "table.md").read_text().splitlines()
-    assert next(line for line in lines if line.startswith("| eng")).startswith("| eng, eng, learning rate 0.01 ")

@@ -67,7 +67,7 @@ def finished_runs(tmp_path_factory) -> Callable[[str], Data]:
             "micro_batch_tokens": 96,
         } | more
         data.settings({"architecture": "transformers", **model}, max_steps=STEPS, objective=objective, **train)
-        data.run_settings(checkpoint_every=1, keep=3, validate_every=8)
+        data.run_settings(checkpoint_every=1, validate_every=8)
         data.train("model", 2)
         lines = [line["loss"] for line in data.metrics() if line["kind"] == "validation"]
         assert lines[-1] < lines[0]

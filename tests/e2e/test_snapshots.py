@@ -26,7 +26,7 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     workspace.configure(values)
     assert workspace.would_run() == set(), "a finished run is not repeated"
     values["train"]["max_steps"] = 10
-    values["models"] = {"eng": {"evaluation": {"suites": ["english_basics"], "max_masked_items": 2, "snapshots": True}}}
+    values["models"] = {"eng": {"evaluation": {"snapshot_suites": ["english_basics"], "max_masked_items": 2}}}
     values["publish"] = {"username": "lab"}
     workspace.configure(values)
     monkeypatch.setenv("HF_TOKEN", "hf_good")

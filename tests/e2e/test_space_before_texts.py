@@ -97,19 +97,5 @@ def test_from_the_tokenizer_to_its_users(workspace):
     for metric in ("causal", "masked"):
         scores = [each["variants"]["ema"][metric] for each in (with_space, without)]
         assert scores[0]["bytes"] == scores[1]["bytes"] > 0 and scores[0]["tokens"] != scores[1]["tokens"]
-    figures = with_space["tokenizer"]["eng"]
-    words = figures["bytes_per_token"] * figures["tokens_per_word"]
-    assert words == pytest.approx(
-        without["tokenizer"]["eng"]["bytes_per_token"] * without["tokenizer"]["eng"]["tokens_per_word"]
-    )
     cards = [(path / f"converted/{name}/README.md").read_text() for name in ("spaced", "eng")]
     assert ["It puts a space before each text" in card for card in cards] == [True, False]
-
-    # Each word has its own bits, the first one too.
-    (path / "lines.txt").write_text("the quick fox\n water\n")
-    table = workspace.babelmill("score", "converted/spaced", "--words", "lines.txt")
-    lines = [line.split("\t") for line in table.splitlines()]
-    assert [line[2] for line in lines[1:]] == ["the", "quick", "fox", "water"]
-    tokens = [int(line[4]) for line in lines[1:]]
-    assert tokens[0] == len(alone) - 1 and all(tokens)
-    assert f"'{PROMPT}" in workspace.babelmill("show", "converted/spaced", "--prompt", PROMPT)

@@ -105,27 +105,6 @@ def test_variables_that_another_launcher_left_are_not_used(data):
     assert data.weights() == data.weights("calm") and "step 4/4" in data.log.read_text()
 
 
-@pytest.mark.nightly  # Inductor compiles C++ for a minute and a half
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_kernels_are_compiled_ends_in_75(data, tmp_path, number):
-    """Sent to the whole process group, with Inductor's own processes at work."""
-    data.run_settings(compile="always")
-    cache = data.folder / "results/compiled"
-    environment = {name: value for name, value in os.environ.items() if "INDUCTOR" not in name}
-    command = [sys.executable, "-m", *data.command(), "--threads", "2"]
-    process = subprocess.Popen(
-        command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=data.folder
-    )
-    while not any(cache.rglob("*.cpp")):
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
-    os.killpg(process.pid, number)
-    output = process.communicate(timeout=400)[1]
-    assert process.returncode == 75, output
-    assert f"received {number.name}" in output and "Traceback" not in output
-    assert "kernels for" not in output and "without compiled kernels" not in output
-
-
 def kill_at_random_moments(data: Data, seed: int, kills: int) -> None:
     """With kill -9, while it starts, trains or saves; then let it end."""
     choose = random.Random(seed)
@@ -204,7 +183,7 @@ def test_weights_and_biases(data, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(data.folder))  # no key of `wandb login`
-    data.run_settings(tracking="wandb", checkpoint_every=5, keep=3, validate_every=20)
+    data.run_settings(tracking="wandb", checkpoint_every=5, validate_every=20)
     before: set[Path] = set()
     for attempt, code in ((1, 75), (2, 0)):
         process = data.start(hold="vote +13")  # W&B may need longer to begin than this run to end
@@ -243,7 +222,7 @@ def test_killed_while_a_checkpoint_is_written(data, kills):
     """Several times in one run, in the first or the second checkpoint that an attempt writes."""
     most = 2 * kills  # steps: each kill lets it write at most one checkpoint
     data.settings(max_steps=most)
-    data.run_settings(checkpoint_every=1, keep=3, validate_every=0)
+    data.run_settings(checkpoint_every=1, validate_every=0)
     data.train("calm")
     shutil.rmtree(data.checkpoints)
     done = 0
@@ -264,12 +243,11 @@ def test_killed_while_a_checkpoint_is_written(data, kills):
     assert steps == list(range(1, most + 1))
 
 
-@pytest.mark.parametrize(
-    ("every", "minutes", "steps"), [(5, 60, [5, 10, 12]), (None, 1e-9, [*range(1, 13)]), (None, 60, [12])]
-)
+@pytest.mark.parametrize(("every", "minutes", "steps"), [(5, 60, [10, 12]), (None, 1e-9, [11, 12]), (None, 60, [12])])
 def test_checkpoints_come_by_steps_and_by_minutes(data, every, minutes, steps):
+    """And the last two stay."""
     data.settings(max_steps=12)
-    data.run_settings(checkpoint_every=every, checkpoint_minutes=minutes, keep=100)
+    data.run_settings(checkpoint_every=every, checkpoint_minutes=minutes)
     data.train("model", 2)
     assert [int(path.stem[5:]) for path in sorted(data.runs[0].glob("step-*.json"))] == steps
 
@@ -295,15 +273,11 @@ def test_going_back_to_earlier_settings_trains_nothing(data, finished):
 
 def test_a_damaged_checkpoint_is_left_out(data, finished):
     shutil.copytree(finished.checkpoints, data.checkpoints)
-    names = [f"step-{step:08d}.safetensors" for step in (50, 55, 60)]
+    names = [f"step-{step:08d}.safetensors" for step in (55, 60)]
     assert sorted(path.name for path in data.runs[0].glob("step-*.safetensors")) == names
-    last, before = data.runs[0] / names[2], data.runs[0] / names[1]
-    flip_a_bit(last)
-    before.write_bytes(before.read_bytes()[:1000])
+    flip_a_bit(data.runs[0] / names[1])
     output = data.train()
-    assert (
-        f"{names[2]} is damaged" in output and f"{names[1]} is damaged" in output and "going on after step 50" in output
-    )
+    assert f"{names[1]} is damaged" in output and "going on after step 55" in output
     assert_same(data, finished)
 
 
@@ -359,11 +333,11 @@ def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):
 
 
 def test_a_full_disk_keeps_the_checkpoint_before(data, finished):
-    """The folder of checkpoints is a small disk of its own, in a mount namespace that ends with the command."""
-    data.run_settings(checkpoint_every=5, keep=100, validate_every=20)
+    """The folder of checkpoints is a disk with room for two, in a mount namespace that ends with the command."""
+    data.run_settings(checkpoint_every=5, validate_every=20)
     disk = data.checkpoints
     disk.mkdir()
-    inside = 'mount -t tmpfs -o size=1m tmpfs "$0" && { "$@"; code=$?; cp -r "$0" "$0.kept"; exit $code; }'
+    inside = 'mount -t tmpfs -o size=400k tmpfs "$0" && { "$@"; code=$?; cp -r "$0" "$0.kept"; exit $code; }'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, disk]
     done = subprocess.run(
         [*command, sys.executable, "-m", *data.command()], capture_output=True, text=True, cwd=data.folder

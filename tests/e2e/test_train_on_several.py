@@ -44,7 +44,7 @@ def test_three_processes_then_two_then_one(data, finished):
         process.send_signal(signal.SIGTERM) if processes == 3 else os.killpg(process.pid, signal.SIGINT)
         output = process.communicate()[1]
         assert process.returncode == 75 and "Traceback" not in output, output
-        data.run_settings(checkpoint_every=5, keep=3, validate_every=20, micro_batch_tokens=96)  # other passes, too
+        data.run_settings(checkpoint_every=5, validate_every=20, micro_batch_tokens=96)  # other passes, too
     assert "going on after step" in data.train()
     assert_near(data, finished)
 

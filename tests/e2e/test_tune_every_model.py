@@ -79,7 +79,7 @@ def test_a_toy_task_is_learnt(kind, tmp_path, monkeypatch):
         model = getattr(seeded, kind)(tmp_path / kind)
     causal = kind == "gpt2" or KINDS.get(kind, (None,))[0] is CAUSAL
     for head in HEADS:
-        assert main(["tune", str(model), "--task", head, "--threads", "1"]) == 0
+        assert main(["tune", str(model), "--task", head]) == 0
         scores = read_json(tmp_path / f"tuned/{kind}/{head}/1/scores.json")["languages"]["eng"]
         predictions = pq.read_table(tmp_path / f"tuned/{kind}/{head}/1/predictions.parquet")
         if head == "first" and causal:  # the first token has seen no other

@@ -10,7 +10,7 @@ from transformers import pipeline
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json
-from babelmill.suites.challenge.results import Tuned, labels
+from babelmill.suites.challenge import Tuned, labels
 from babelmill.tasks.rows import resplit
 from conftest import SMALL
 from helpers.results.fields import undocumented

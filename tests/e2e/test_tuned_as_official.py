@@ -39,7 +39,7 @@ def test_predictions_are_those_of_the_official_scripts(who, models, tmp_path, mo
     short["tuning"] = SHORT | changes
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text(json.dumps({"tasks": {"short": short}}))
-    assert main(["tune", str(models[model]), "--task", "short", "--language", "eng", "--threads", "1"]) == 0
+    assert main(["tune", str(models[model]), "--task", "short", "--language", "eng"]) == 0
     (found,) = tmp_path.glob("tuned/*/short/*/predictions.parquet")
     expected, rows = softmax(np.array(NUMBERS[who]), 1), pq.read_table(found).to_pydict()
     assert len(rows["label"]) == len(expected) == (16 if state == "multi" else 20), "an incomplete batch is left out"

@@ -254,24 +254,15 @@ def batch_figures(folder: Path) -> dict:
 
 
 def option_figures(folder: Path) -> dict:
-    """Return rows, hidden tokens and batches of a step for another order and noise than the usual ones."""
-    files, result = shard_files(folder), {}
-    options = {
-        "order of documents": {"order": "documents", "objective": "causal"},
-        "cosine noise": {"objective": "diffusion", "noise_schedule": "cosine"},
-    }
-    for name, values in options.items():
-        train = section("train", **values)
-        plan = Plan(train, 0.5, [Packed(file.offsets) for file in files])
-        step = plan.step(25)
-        stream = TokenStream(files, VOCABULARY, train.seed, torch.device("cpu"), plan.objective)
-        batch = stream.micro_batch(step.rows, step.length, tuple(1.0 for _ in plan.objective.kinds))
-        result[name] = {field: digest(getattr(batch, field).numpy()) for field in ("input_ids", "targets", "positions")}
-        result[name]["targets of rows"] = step.rows.targets.tolist()
-        result[name]["first targets"] = batch.targets[:8].tolist()
-        if step.rows.importance is not None:
-            result[name]["importance"] = step.rows.importance.tolist()
-    return result
+    """Return rows and batches of a step for another order than the usual one."""
+    files, train = shard_files(folder), section("train", order="documents", objective="causal")
+    plan = Plan(train, 0.5, [Packed(file.offsets) for file in files])
+    step = plan.step(25)
+    stream = TokenStream(files, VOCABULARY, train.seed, torch.device("cpu"), plan.objective)
+    batch = stream.micro_batch(step.rows, step.length, (1.0, 1.0))
+    figures = {field: digest(getattr(batch, field).numpy()) for field in ("input_ids", "targets", "positions")}
+    figures |= {"targets of rows": step.rows.targets.tolist(), "first targets": batch.targets[:8].tolist()}
+    return {"order of documents": figures}
 
 
 # Training.

@@ -10,7 +10,6 @@ This stage needs a network, which compute nodes often lack.
 """
 
 import logging
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,13 +85,6 @@ def drop_code(path: Path) -> None:
         write_json(path, config | {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 
-def instructed(names: list[str], tokenizer_config: Path | None, repository: str) -> bool:
-    """Return whether a model was tuned on instructions: it has a chat template, or its name says so."""
-    template = tokenizer_config is not None and "chat_template" in read_object(tokenizer_config)
-    by_name = re.search(r"[-_](instruct|chat|it)\b", repository, re.IGNORECASE)
-    return template or "chat_template.jinja" in names or by_name is not None
-
-
 def run(job: Job[BaseModelStage]) -> None:
     """Fetch the model and write it, unchanged or in the form in which a training reads it."""
     local = next(iter(job.settings.sources), None)
@@ -148,8 +140,6 @@ def write_to_continue(job: Job[BaseModelStage], files: Files) -> None:
         if codes:
             write_json(folder / CODES_OF_SOURCE, codes)
             names.append(CODES_OF_SOURCE)
-        settings_of = tokenizer.get("tokenizer_config.json")
-        figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
         figures["sources"] = [{"path": path, "sha256": digest} for path, digest in content.items()]
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
 

@@ -79,10 +79,7 @@ def convert(job: Job[ConvertStage]) -> None:
         **settings.card.model_dump(),
         evaluation=evaluation,
         snapshots=names(export_folder),
-        suites=[
-            SuiteScores(found=scores[name], overlap=overlaps.get(name), **about)
-            for name, about in settings.suites.items()
-        ],
+        suites=[SuiteScores(title, scores[name], overlaps.get(name)) for name, title in settings.suites.items()],
         tuned=summarize(tuned.values()),
         about_tasks=settings.tasks,
         corpora=corpora,

@@ -15,8 +15,8 @@ The objective decides which scores are computed (`config/models.py`; of a model 
 * `causal`: each token is predicted from those before it.
 * `masked`: each token is predicted from all tokens that are not hidden. Every seventh token is hidden, in seven passes.
   This is a pseudo-likelihood: it sees both sides, so it is not a code length.
-* `diffusion`: the evidence lower bound of masked diffusion, estimated with `evaluation.diffusion_samples` hidden shares
-  of each text: an *upper bound* of the bits per byte that the model needs.
+* `diffusion`: the evidence lower bound of masked diffusion, estimated with SAMPLES hidden shares of each text: an
+  *upper bound* of the bits per byte that the model needs.
 * `unigram`: each token is predicted by its frequency in the training text of its language, with add-one smoothing: the
   baseline to beat. A model from elsewhere has none, since its training text is not here.
 
@@ -72,6 +72,7 @@ from babelmill.training.networks.transformers_models import longest_row
 
 log = logging.getLogger("babelmill.evaluate")
 
+SAMPLES = 16  # passes over a text for the metric `diffusion`
 Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and metric
 Nats = dict[str, dict[str, dict[str, np.ndarray]]]  # the same of each document
 
@@ -97,7 +98,6 @@ def evaluate_model(
     `mask`: the id of the token that hides others. A UserError says that a score is not a number.
     """
     exported, tokenizer, length = export_of(folder), tokenizer_of(folder), settings.evaluation.sequence_length
-    samples = settings.evaluation.diffusion_samples
     scores: Scores = {language: {} for language in texts}
     found_nats: Nats = {language: {} for language in texts}
     for variant in exported.variants:
@@ -112,7 +112,7 @@ def evaluate_model(
                 def of_document(number: int, metric: str = metric, text: ValidationText = text) -> list[list[Row]]:
                     found, seed = list[Row](), int(text.chosen[number])
                     for i, window in enumerate(text.windows(number, length)):
-                        found += rows.of_method(metric, window, mask, samples, seed, i, passes=schema.MASKS)
+                        found += rows.of_method(metric, window, mask, SAMPLES, seed, i, passes=schema.MASKS)
                     return [found]
 
                 progress = ScoringProgress(f"{variant} {metric} {language}", text.count)

@@ -12,8 +12,7 @@ from typing import Any
 
 from babelmill.core import stage_entry
 from babelmill.core.files import atomic_write, read_json, write_text
-from babelmill.experiments.page import experiment_page
-from babelmill.experiments.tables import comparison, latex, markdown, with_cells
+from babelmill.experiments.tables import comparison, experiment_page, latex, markdown, with_cells
 from babelmill.reporting.results import read_all
 from babelmill.reporting.table import score_table, write_csv
 

@@ -220,7 +220,9 @@ class Graph:
         """Write the settings file of a result and, of a training, its run settings, if they differ."""
         self.write_file(result.settings_file, result.asked, result.path)
         if result.training is result:
-            self.write_file(run_file(result), self.run_settings(result.owner).written(), result.path)
+            self.write_file(
+                run_settings_of(result.settings_file), self.run_settings(result.owner).written(), result.path
+            )
 
     def write_file(self, path: Path, content: dict[str, Any], result: Path) -> None:
         """Write a settings file of a result, if it differs and no other run may read it now."""
@@ -294,11 +296,6 @@ def renew_link(path: Path, target: Path) -> None:
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         beside.symlink_to(text)
         beside.replace(path)
-
-
-def run_file(training: Result) -> Path:
-    """Return the file of the run settings of a training, beside its settings."""
-    return run_settings_of(training.settings_file)
 
 
 def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

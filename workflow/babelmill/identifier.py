@@ -1,6 +1,6 @@
 """Fetch the model that finds the languages of a corpus, for `corpus.language_filter` (stage `identifier`).
 
-    python -m babelmill.identifier results/settings/identifier/openlid-v2-1c09ff3b2a.json --threads 2
+    python -m babelmill.identifier results/settings/identifier/glotlid-1c09ff3b2a.json --threads 2
 
 The model is one file of a repository on the Hugging Face Hub, at one commit (`config/identifiers.py`). It comes through
 the Hugging Face cache, and is a hard link into it where the file system allows. So 45 languages keep it once.
@@ -23,14 +23,14 @@ log = logging.getLogger("babelmill.identifier")
 
 
 def run(job: Job[IdentifierStage]) -> None:
-    """Fetch the model and, where we know its sha256, compare it."""
+    """Fetch the model, and compare its sha256."""
     settings = job.settings
     repository, commit, name = (settings.source[key] for key in ("repository", "commit", "file"))
     origin = f"{name} of {repository} at {commit[:8]}"
     log.info("%s", origin)
     path = of_repository(IDENTIFIER, repository, commit, commit).get([name])[name]
     wanted, found = settings.source["sha256"], sha256(path)
-    if wanted not in (None, found):
+    if wanted != found:
         raise UserError(
             f"{name} of {repository} at {commit[:12]}: its sha256 is {found}, and not {wanted} as it should be; is"
             " HF_ENDPOINT the Hub?"

@@ -48,7 +48,7 @@ def explanation(repository: str, error: BaseException) -> str | None:
             return (
                 f"the token of HF_TOKEN or `hf auth login` may not write to {where} ({one_line(error)}): make one that"
                 f" may, at {constants.ENDPOINT}/settings/tokens, or name your account or an organisation of yours"
-                " (publish.username, --repo or --repo-template)"
+                " (publish.username or --repo)"
             )
         case errors.HfHubHTTPError() if not may_pass(error):
             return f"{where} does not accept the files: {one_line(error)}"

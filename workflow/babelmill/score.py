@@ -98,9 +98,7 @@ def score_snapshots(
         found.append({"name": name, "languages": scores["languages"]} | place)
         log.info("%s: %s", name, in_words(scores))
     if not found:
-        log.warning(
-            "evaluation.snapshots: the training of this model kept no snapshots; set run.snapshots before the training"
-        )
+        log.warning("evaluation.snapshot_suites: the training kept no snapshots; set run.snapshots before the training")
     return found
 
 

@@ -5,7 +5,6 @@ to know the stages uses `STAGES`: the graph, the rules, the commands and the tes
 rules file of the same name in `workflow/rules/`, and a module of the same name beside this one (see CONTRIBUTING.md).
 """
 
-import csv
 import hashlib
 import json
 import re
@@ -19,9 +18,8 @@ from babelmill.config.layers import worded
 from babelmill.config.models import OBJECTIVES
 from babelmill.config.resolve import Configuration, ResolvedModel, check_known
 from babelmill.config.schema import given
-from babelmill.core import escape, manifest
+from babelmill.core import manifest
 from babelmill.core.files import UserError, not_found, read_json
-from babelmill.core.formats import DELIMITERS
 from babelmill.core.local_sources import hashes
 
 RESULTS = Path("results")
@@ -33,9 +31,9 @@ DIGITS = 10  # hexadecimal digits of a key
 KEY = re.compile(f"-([0-9a-f]{{{DIGITS}}})$")  # at the end of the name of a result
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
-OF_SUITES = ("suites", "max_items", "max_masked_items", "snapshots", "snapshot_suites")  # keys of `evaluation`
+OF_SUITES = ("suites", "max_items", "max_masked_items", "snapshot_suites")  # keys of `evaluation`
 OF_TASKS = ("tasks", "task_seeds", "keep_tuned")
-SMALLEST_EVALUATION = {"sequence_length": schema.MASKS, **schema.Evaluation.neutral("diffusion_samples", "documents")}
+SMALLEST_EVALUATION = {"sequence_length": schema.MASKS, **schema.Evaluation.neutral("documents")}
 # The keys of `evaluation` that other stages than `evaluate` read, and those of `predict` that stand beside a table.
 OF_OTHER_STAGES = schema.Evaluation.neutral(*OF_SUITES, *OF_TASKS, "backend")
 OF_TABLES = schema.Predict.neutral(
@@ -212,10 +210,9 @@ class DownloadStage(Stage):
         if corpus.budget:
             how = {"counted": inputs.counted(corpus), "byte_premium": resolved.language.byte_premium}
         else:
-            usual = {"text_column": "text", "prompt_column": None, "label_columns": [], "context_column": None}
-            usual |= {"delimiter": ",", "encoding": "utf-8", "format": None, "quoting": "format"}
-            values = {key: getattr(corpus, key) for key in usual}
-            how = given(columns={key: value for key, value in values.items() if value != usual[key]})
+            keys = {"text_column", "prompt_column", "label_columns", "context_column"}
+            keys |= {"delimiter", "encoding", "format", "quoting"}
+            how = {"columns": corpus.model_dump(include=keys, exclude_defaults=True)}
         return how | ({"source": found[0]} if isinstance(corpus.hub, str) else {"parts_of_text": found})
 
 
@@ -507,8 +504,6 @@ class EvaluateStage(Stage):
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
         evaluation = resolved.evaluation.model_copy(update=OF_OTHER_STAGES)
-        if resolved.learns_labels:  # the whole validation text is predicted, unchanged
-            evaluation = evaluation.model_copy(update=SMALLEST_EVALUATION)
         scores = list(OBJECTIVES[resolved.train.objective].scores) if resolved.trained else []
         fields = {"evaluation": evaluation, "scores": scores}
         fields |= given(lossy=not resolved.trained or resolved.has_tokenizer_of_source)
@@ -565,7 +560,7 @@ class ScoreStage(Stage):
         evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
         suite = configuration.suite(part)
         methods = methods if resolved.trained else ()
-        snapshots = resolved.trained and (evaluation.snapshots or part in evaluation.snapshot_suites)
+        snapshots = resolved.trained and part in evaluation.snapshot_suites
         how: dict[str, Any] = given(snapshots=snapshots)
         if evaluation.max_items != "all":
             how["max_items"] = evaluation.max_items
@@ -624,9 +619,8 @@ class ConvertStage(NamedStage):
 
     card: schema.Card
     language_table: dict[str, dict[str, str]]  # {code: {"name", "tag", "script"}} of the model's languages
-    suites: dict[str, dict[str, Any]] = {}  # {name: {"title", "baselines"}} of the suites that the model is scored on
-    # {name: {"title", "protocol", "baselines"}} of the tasks that it is fine-tuned for.
-    tasks: dict[str, dict[str, Any]] = {}
+    suites: dict[str, str] = {}  # {name: title} of the suites that the model is scored on
+    tasks: dict[str, dict[str, str]] = {}  # {name: {"title", "protocol"}} of the tasks that it is fine-tuned for
     source: str | None = None  # the model of this workflow that it continues
 
     @classmethod
@@ -651,18 +645,13 @@ class ConvertStage(NamedStage):
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        """Give what the card says: names, tags and scripts of languages, titles and baselines of suites."""
+        """Give what the card says: names, tags and scripts of languages, titles of suites and tasks."""
         resolved = configuration.model(name)
-        rows = resolved.rows
-        scored = {suite: configuration.suite(suite) for suite in resolved.scored}
-        about = {
-            suite: {"title": entry.title or suite, "baselines": datasets.baselines_of(entry, rows.values())}
-            for suite, entry in scored.items()
-        }
+        titles = {suite: configuration.suite(suite).title or suite for suite in resolved.scored}
         tuned = {task: datasets.about_task(configuration, task) for task in resolved.tuned}
-        table = {code: {"name": row.name, "tag": row.tag, "script": row.script} for code, row in rows.items()}
+        table = {c: {"name": row.name, "tag": row.tag, "script": row.script} for c, row in resolved.rows.items()}
         of_here = resolved.continued and resolved.continued.name
-        return {"card": resolved.card, "language_table": table} | given(suites=about, tasks=tuned, source=of_here)
+        return {"card": resolved.card, "language_table": table} | given(suites=titles, tasks=tuned, source=of_here)
 
 
 class BaselineStage(NamedStage):
@@ -705,22 +694,13 @@ class PredictStage(NamedStage):
 
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
-        """Refuse a model without labels, and a table that is not there or lacks a column: else after the training."""
+        """Refuse a model without labels, and a table that is not there: else after the training."""
         resolved = configuration.model(model)
         if not resolved.learns_labels:
             raise UserError(f"model {model} learns no labels (train.objective): there are no codes to predict")
-        table = cls.asked(configuration, model, part)["table"]
-        path, where = table["file"], f"predict.inputs.{part} of model {model}"
+        path = cls.asked(configuration, model, part)["table"]["file"]
         if not Path(path).is_file():
-            raise UserError(f"{where}: {path}: {not_found(path)}")
-        if (suffix := Path(path).suffix) in DELIMITERS:  # other files are looked at by the stage alone
-            mark = table.get("delimiter", ",") if suffix == ".csv" else DELIMITERS[suffix]
-            with open(path, encoding=table["encoding"], errors="replace", newline="") as file:
-                heading = next(csv.reader(file, delimiter=mark), [])
-            for key in ("text_column", "context_column"):
-                if (column := table.get(key)) and column not in [name.lstrip("\ufeff") for name in heading]:
-                    expected = f"a column of {path} is expected: {escape.some(heading)}"
-                    raise UserError(f"{where}: {key} = {column!r}: {expected}")
+            raise UserError(f"predict.inputs.{part} of model {model}: {path}: {not_found(path)}")
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:

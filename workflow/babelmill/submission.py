@@ -24,8 +24,8 @@ from babelmill.core.stage_entry import Job
 from babelmill.core.words import aligned, plural
 from babelmill.reporting.published import beside
 from babelmill.stages import SubmissionStage
-from babelmill.suites.challenge import checks, files, leaderboard
-from babelmill.suites.challenge.results import Results, Scored, Tuned
+from babelmill.suites import challenge
+from babelmill.suites.challenge import Results, Scored, Tuned
 
 log = logging.getLogger("babelmill.submission")
 
@@ -55,30 +55,30 @@ def write(settings: SubmissionStage, of: Results, folder: Path) -> tuple[list[st
     Return what the challenge would refuse in them, and {task: {subtask: which predictions are right}} for the numbers.
     """
     if of.rules.form == "multilingual":
-        scores, predictions = files.multilingual(of)
-        files.write(folder / f"{settings.name}_submission.json", scores, indent=2)
-        files.write(folder / f"{settings.name}_predictions.json", predictions, indent=2)
+        scores, predictions = challenge.multilingual(of)
+        challenge.write_file(folder / f"{settings.name}_submission.json", scores, indent=2)
+        challenge.write_file(folder / f"{settings.name}_predictions.json", predictions, indent=2)
         there_are = any(predictions[part] for part in ("zeroshot", "finetune", "hidden"))
         return [] if there_are else ["no predictions: the model is scored on no suite or task of the challenge"], {}
-    content, right = files.strict(of, settings.name)
-    files.write(folder / f"all_full_preds_and_fast_scores_{settings.backend}.json", content)
-    at_checkpoints = (checks.wrong_at_checkpoints(of, name) for name in of.fast)
-    return [*checks.wrong_in_strict(content, of.rules), *itertools.chain.from_iterable(at_checkpoints)], right
+    content, right = challenge.strict(of, settings.name)
+    challenge.write_file(folder / f"all_full_preds_and_fast_scores_{settings.backend}.json", content)
+    at_checkpoints = (challenge.wrong_at_checkpoints(of, name) for name in of.fast)
+    return [*challenge.wrong_in_strict(content, of.rules), *itertools.chain.from_iterable(at_checkpoints)], right
 
 
 def figures_of(settings: SubmissionStage, of: Results, right: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
     """Return the numbers of the leaderboard, and what is missing of the submission."""
     missing = dict(settings.missing)
     for name, scored in of.scored.items():
-        if scored.task.kind == "acquisition" and files.lacking_checkpoints(scored, of.checkpoints):
+        if scored.task.kind == "acquisition" and challenge.lacking_checkpoints(scored, of.checkpoints):
             missing[name] = "the challenge takes it only with all checkpoints"
-    found = leaderboard.numbers(of, right, missing)
+    found = challenge.numbers(of, right, missing)
     return {
         "challenge": of.rules.title,
         "track": of.rules.track,
         "backend": settings.backend,
         "state": of.rules.state,
-        "leaderboard": leaderboard.overall(of.rules, found).as_json(),
+        "leaderboard": challenge.overall(of.rules, found).as_json(),
         "numbers": {name: {"title": each.title} | found[name].as_json() for name, each in of.rules.numbers.items()},
         "checkpoints": {
             "there": [name for name in of.checkpoints if name in of.there],
@@ -118,7 +118,7 @@ def run(job: Job[SubmissionStage]) -> None:
     of = results_of(settings, scores, tuned, converted)
     with atomic_folder(out.with_suffix("")) as folder:
         refused, right = write(settings, of, folder)
-        refused = [*checks.wrong_in_card(converted), *refused]
+        refused = [*challenge.wrong_in_card(converted), *refused]
         if refused:
             more = [f"and {len(refused) - 3:,} more"] if len(refused) > 3 else []
             raise UserError(

@@ -32,10 +32,10 @@ from babelmill.labels.data import LabelledData
 from babelmill.model.norbert4 import NorBERT4Shape
 from babelmill.release.card import training_history
 from babelmill.runtime import checkpoint, gpu_claims, slurm
-from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
+from babelmill.runtime.cost import precision_of
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, in_words
-from babelmill.runtime.run_folder import SPLITS, RunFolder, attempts_of, energy_kwh, identity, modules_of
+from babelmill.runtime.run_folder import SPLITS, RunFolder, energy_kwh, identity, modules_of
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.runtime.watching import device_name
 from babelmill.stages import CHECKPOINTS, RunSettings, TrainStage, run_settings_of
@@ -101,8 +101,7 @@ def train(job: Job[TrainStage]) -> int:
     here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
     compiles = settings.model.architecture in schema.OURS and not labels
     graphs = graphs_of(run, processes, compiles, job.threads, COMPILED)
-    about_run = identity(settings.raw, tokenizer, shards, source), run, training_history.draw
-    with RunFolder(CHECKPOINTS / job.name, *about_run) as folder:
+    with RunFolder(CHECKPOINTS / job.name, identity(settings.raw, tokenizer, shards, source), run) as folder:
         done = processes.on_main(lambda: folder.open(looked_after.name, job.args.attempt, plan.steps, tokens, here))
         # `settings.raw`, which the run's identity and the manifest have, stays as asked.
         train = settings.train.model_copy(update={"precision": done.precision})
@@ -178,7 +177,6 @@ def make_trainer(
     return Trainer(
         *(settings, network, plan, streams["train"], validation, processes),
         micro_batch_tokens=micro_batch_tokens(run, processes.device.type == "cuda"),
-        validation_documents=run.validation_documents,
         validation_tokens=validation_bound(run, settings.train, plan.steps),
     )
 
@@ -214,8 +212,6 @@ def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: float, 
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
     if train.precision != here:
         log.info("this run stays in %s, in which it began; a new one would be in %s here", train.precision, here)
-    elif not on_gpu and train.precision == "bf16" and slow_in_bf16():
-        log.warning(BF16_IS_SLOW)
     if train.micro_batch_tokens and not trainer.network.sharded:
         log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
 
@@ -245,7 +241,6 @@ def write_results(out: Path, trainer: Trainer, ids: dict[str, Any], folder: RunF
             "epochs": plan.epochs(plan.steps),
             "parameters": trainer.network.parameters,
             "precision": settings.train.precision,
-            "ran_with": attempts_of(folder.path).get("ran_with", []),
             **about,
         }
         if len(settings.languages) > 1:

@@ -84,16 +84,16 @@ shell.prefix(f"export {PYTHON}PYTHONPATH={IMPORTED}{SAFE} GOMP_SPINCOUNT=${{{{GO
 if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
-from babelmill.config import identifiers, loading
+from babelmill.config import loading
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
-from babelmill.graph import Graph, run_file
+from babelmill.graph import Graph
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting.asked import asked_of, asked_of_experiment
-from babelmill.stages import SETTINGS, STAGES, deliverable
+from babelmill.stages import SETTINGS, STAGES, deliverable, run_settings_of
 
 # Snakemake's own log file names the folder of the workflow, whatever the locale.
 accept_all_letters(*(getattr(handler, "stream", None) for handler in logger.handlers))
@@ -218,7 +218,7 @@ def inputs_of(result):
     ask_for_existence_alone()
     found = {"settings": ancient(str(result.settings_file)), "made_from": []}
     if result.stage.stage == "train":
-        found["run"] = ancient(str(run_file(result)))
+        found["run"] = ancient(str(run_settings_of(result.settings_file)))
     is_there = result.is_there
     if not is_there or is_made_anew(result):
         found["made_from"] = [str(each.path if each.stage.named else each.record) for each in result.upstream]

@@ -7,7 +7,7 @@ def gpus(stage, most):
     @one_line
     def of(wildcards):
         name = ".".join(filter(None, (wildcards.get("result", wildcards.get("model")), wildcards.get("input"))))
-        return min(most, read_json(run_file(GRAPH.find(stage, name).training))["gpus"])
+        return min(most, read_json(run_settings_of(GRAPH.find(stage, name).training.settings_file))["gpus"])
 
     return of
 
@@ -19,7 +19,7 @@ def each_attempt(amount):
 
 @one_line
 def memory_of_corpus(wildcards, attempt):
-    """Return the MB of `corpus`: some bytes of each document, and in each process the model that finds languages."""
+    """Return the MB of `corpus`: some bytes of each document, and in 9 processes a model that finds languages (GlotLID)."""
     asked = GRAPH.find("corpus", wildcards.result).asked
     gigabytes = sum(each["bytes"] for each in asked["sources"].values() if isinstance(each, dict)) / 1e9
-    return round(8000 + 250 * gigabytes + 9 * identifiers.megabytes(CONFIG.corpus(asked["languages"][0]))) * attempt
+    return round(8000 + 250 * gigabytes + (16_000 if "identification" in asked else 0)) * attempt

@@ -10,7 +10,6 @@ from snakemake.logging import logger
 
 from babelmill.commands import clean, earlier_runs, run_view
 from babelmill.config.datasets import task_note
-from babelmill.config.inputs import few_documents
 from babelmill.core.words import said_once
 from babelmill.graph import edits
 from babelmill.runtime.copies import check_package
@@ -31,7 +30,7 @@ def refuse_missing_package():
     if not WITH_CONDA:  # else jobs have other packages than this process
         for stage, name in jobs_to_run():
             if stage == "train":
-                run = read_json(run_file(GRAPH.find(stage, name)))["run"]
+                run = read_json(run_settings_of(GRAPH.find(stage, name).settings_file))["run"]
                 check_package(run.get("checkpoint_mirror") or "")
 
 
@@ -61,10 +60,8 @@ def say_idle_gpus():
 
 @functools.cache
 def say_what_is_left_out():
-    """Say once for which tasks models are not fine-tuned, and which texts are too few documents, in a dry run as well."""
+    """Say once for which tasks models are not fine-tuned, in a dry run as well."""
     notes = [(model, note) for model in asked_for() if (note := task_note(CONFIG, model))]
-    languages = dict.fromkeys(code for model in asked_for() for code in CONFIG.languages_of(model))
-    notes += [(code, note) for code in languages if (note := few_documents(CONFIG.corpus(code)))]
     for line in said_once(notes):
         logger.info(f"note: {line}")
 

@@ -9,16 +9,17 @@ CDN's), which knows ranges and sees no token. `hub.faults` breaks answers on pur
 Uploads (`hub_uploads.py`) change the state, and are refused where anything about them is wrong.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import re
 import threading
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.server import ThreadingHTTPServer
-from pathlib import PurePosixPath
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
 
 from helpers.hub.hub_uploads import Refused, Uploads, git_oid
 
@@ -29,16 +30,15 @@ LFS = (".parquet", ".zst", ".gz", ".safetensors")
 class Fault:
     """Describes what goes wrong for the first `times` requests `METHOD path` that match `pattern`.
 
-    `status` answers with that code, `body` and `headers`; `cut` closes the connection after so many bytes of the body; `garbage`
-    sends other bytes of the same length; `drop` closes the connection without an answer, in the middle of the request's
-    body and before it took effect, or after it did; `meanwhile` is called before the request is answered as usual.
+    `status` answers with that code, `body` and `headers`; `cut` closes the connection after so many bytes of the body;
+    `drop` closes the connection without an answer, in the middle of the request's body and before it took effect, or
+    after it did; `meanwhile` is called before the request is answered as usual.
     """
 
     pattern: str
     times: int = 1
     status: int | None = None
     cut: int | None = None
-    garbage: bool = False
     drop: Literal["before", "after"] | None = None
     body: bytes = b'{"error": "broken on purpose"}'
     headers: dict[str, str] | None = None
@@ -63,14 +63,12 @@ class Repository:
 class HubServer:
     """Serves repositories under `url` until the `with` block ends.
 
-    `tokens` are those it accepts, of the account `ada`, which may write to what is ada's and lab's; those in `readers`
-    may not write at all.
+    `tokens` are those it accepts, of the account `ada`, which may write to what is ada's and lab's.
     """
 
     def __init__(self):
         self.repositories: dict[str, Repository] = {}
         self.tokens = {"hf_good"}
-        self.readers: set[str] = set()
         self.namespaces = ("ada", "lab")
         self.lock = threading.Lock()
         self.faults: list[Fault] = []
@@ -258,8 +256,6 @@ class _Handler(Uploads):
     def send_file(self, data: bytes, headers: dict, fault: Fault | None) -> None:
         """Send the requested bytes, or what a fault makes of them."""
         status = 200
-        if fault and fault.garbage:
-            data = bytes(255 - byte for byte in data)
         if asked := re.fullmatch(r"bytes=(\d+)-", self.headers.get("range") or ""):
             self.hub.ranges.append(asked[0])
             total, start = len(data), int(asked[1])
@@ -286,3 +282,14 @@ class _Handler(Uploads):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+@contextlib.contextmanager
+def hub_here(patch: Any, cache: Path) -> Iterator[HubServer]:
+    """Yield a Hub which this process and all that it starts talk to, without a token; `patch` is a MonkeyPatch."""
+    with HubServer() as server:
+        for name, value in {"HF_ENDPOINT": server.url, "HF_HOME": cache, "HF_HUB_DISABLE_XET": 1}.items():
+            patch.setenv(name, str(value))
+        for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
+            patch.delenv(name, raising=False)
+        yield server

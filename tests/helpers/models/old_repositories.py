@@ -94,22 +94,19 @@ def files(task: str = "fill-mask", license: str = "other", more: str = "", longe
 
 
 def fill(hub: HubServer) -> None:
-    """Give the organisation `lab` five old repositories, of which three cannot be converted as they are, and two others.
+    """Give the organisation `lab` five old repositories, of which three cannot be converted as they are, and another one.
 
     The averaged weights are the golden ones, the last ones twice them.
     """
     average, last = save(weights("model.")), save(weights("model.", 2))
     both = {"model.safetensors": average, "model_ema.safetensors": average, "model_main.safetensors": last}
-    raw = {"mono_nld_small_1_2.bin": pickled(weights("module.", 2))}
-    raw["mono_nld_small_1_2_ema.bin"] = pickled(weights("module."))
     one = {"model.safetensors": average, "pytorch_model.bin": pickled(weights("model."))}
     declared = files("text-generation", "cc-by-4.0", "language:\n- en\nauthors: Ada\n")
     without = {name: data for name, data in files().items() if name != "tokenizer.json"}
     hub.commit("models/lab/old-eng", declared | both | {"notes.txt": b"by Bo"})
     hub.commit("models/lab/old-deu", without | {"pytorch_model.bin": one["pytorch_model.bin"]}, private=True)
     hub.commit("models/lab/old-fra", files() | {"model.safetensors": average[:-1000]})
-    hub.commit("models/lab/old-nld", files(longest=512) | one | raw)  # as published
+    hub.commit("models/lab/old-nld", files(longest=512) | one)  # as published
     hub.commit("models/lab/old-zho", files() | one | {"tokenizer.json": tokenizer(97)})
     hub.commit("models/lab/old-bert", {"config.json": b'{"model_type": "bert"}'})
-    hub.commit("models/lab/new", {"config.json": b'{"model_type": "bert"}'})
     hub.commit("models/other/old-x", files() | one)

@@ -274,7 +274,7 @@ def train_undisturbed(folder: Path) -> None:
     """Train to the end."""
     data = Data(folder)
     data.settings(**UNDISTURBED)
-    data.run_settings(checkpoint_every=5, keep=3, validate_every=20)
+    data.run_settings(checkpoint_every=5, validate_every=20)
     data.train()
 
 

@@ -37,11 +37,6 @@ def test_every_command_has_a_help_of_its_own(command):
     assert module.__doc__.splitlines()[0] in done.stdout
 
 
-def test_the_module_is_the_same_as_the_script():
-    done = subprocess.run([sys.executable, "-m", "babelmill", "--version"], capture_output=True, text=True)
-    assert done.stdout == babelmill("--version").stdout and done.returncode == 0
-
-
 def test_an_error_is_one_line(tmp_path):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("preset: tiny\n")
@@ -50,11 +45,6 @@ def test_an_error_is_one_line(tmp_path):
         assert done.returncode == 1 and done.stdout == "", command
         assert done.stderr.startswith("error: there is no model 'enk'; did you mean eng"), done.stderr
         assert done.stderr.count("\n") == 1
-
-
-def test_a_word_that_is_no_command():
-    done = babelmill("wy", "eng")
-    assert done.returncode == 2 and "invalid choice: 'wy'" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_reader_that_has_enough_is_no_error():

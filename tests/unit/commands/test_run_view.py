@@ -20,37 +20,26 @@ from babelmill.stages import STAGES
 OF_A_MODEL = ["corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
 
 
-def test_a_line_as_each_stage_begins_and_ends(built):
-    lines = (built / "output.txt").read_text().splitlines()
-    assert len(lines) <= 50
+def test_a_line_as_each_stage_begins_and_one_with_its_figures_as_it_ends(built):
+    output = (built / "output.txt").read_text()
+    assert output.count("\n") <= 50
     for model in ("eng", "deu"):
+        said = {}
         for stage in OF_A_MODEL:
             name = model if stage == "convert" else rf"{model}-[0-9a-f]{{10}} \({model}\)"
-            begins = [line for line in lines if re.search(rf"^[\d:]+ +{stage} +{name} +begins$", line)]
-            end = rf"^[\d:]+ +\[\d+/14\] +{stage} +{name} +(\d+ s|\d+:\d\d)  \S"
-            ends = [line for line in lines if re.search(end, line)]
-            assert (len(begins), len(ends)) == (1, 1), (stage, model, lines)
-    counts = [int(count) for count in re.findall(r"\[(\d+)/14\]", "\n".join(lines))]
-    assert counts == list(range(1, 15))
-
-
-def test_a_stage_says_its_figures(built):
-    output = (built / "output.txt").read_text()
-    folders = {stage: f"results/of/eng/{stage}" for stage in OF_A_MODEL} | {"convert": "converted/eng"}
-    manifests = {stage: json.loads((built / path / "manifest.json").read_text()) for stage, path in folders.items()}
-    for stage, about in manifests.items():
-        assert re.search(rf"\] +{stage} +eng\S* .*  {re.escape(about['figures']['summary'])}\n", output), stage
-    said = {stage: about["figures"]["summary"] for stage, about in manifests.items()}
-    documents = manifests["corpus"]["figures"]["documents"]
-    assert re.match(rf"{documents['train']} documents, .* {documents['validation']} for validation", said["corpus"])
-    loss = json.loads((built / "results/of/eng/train/metrics.jsonl").read_text().splitlines()[-1])["loss"]
-    assert re.fullmatch(rf"8 steps, 2.0 k tokens, [0-9.k ]+ words, validation loss {loss:.3f}", said["train"])
-    scores = json.loads((built / "results/of/eng/evaluate/evaluation.json").read_text())["variants"]["ema"]
-    shown = {mode: f"{score['value']:.3f} ± {score['standard_error']:.3f} {mode}" for mode, score in scores.items()}
-    assert said["evaluate"].startswith(f"bits per byte {shown['causal']}, {shown['masked']}")
-    assert said["convert"] == f"33.5 k parameters, {said['evaluate']}: converted/eng"
-    end = rf"\n\neng  {re.escape(said['convert'])}\ndeu  .*\n\n2 of 2 models converted in [\d:]+( s)?\nComplete log"
-    assert re.search(end, output)
+            folder = built / (f"converted/{model}" if stage == "convert" else f"results/of/{model}/{stage}")
+            figures = json.loads((folder / "manifest.json").read_text())["figures"]
+            said[stage] = figures["summary"]
+            assert len(re.findall(rf"^[\d:]+ +{stage} +{name} +begins$", output, re.MULTILINE)) == 1
+            end = rf"^[\d:]+ +\[\d+/14\] +{stage} +{name} +(?:\d+ s|\d+:\d\d)  {re.escape(said[stage])}$"
+            assert len(re.findall(end, output, re.MULTILINE)) == 1, (stage, model, output)
+        assert f"\n{model}  {said['convert']}\n" in output.partition("14/14")[2]
+        documents = json.loads((built / f"results/of/{model}/corpus/manifest.json").read_text())["figures"]["documents"]
+        assert said["corpus"].startswith(f"{documents['train']} documents, ")
+        assert re.match(r"8 steps, [0-9.]+ k tokens, [0-9.k ]+ words, validation loss \d", said["train"])
+        assert said["convert"] == f"33.5 k parameters, {said['evaluate']}: converted/{model}"
+    assert re.findall(r"\[(\d+)/14\]", output) == [str(count) for count in range(1, 15)]
+    assert re.search(r"\n\n2 of 2 models converted in [\d:]+( s)?\nComplete log", output)
 
 
 def test_messages_of_stages_are_in_the_logs(built):
@@ -63,31 +52,21 @@ def test_messages_of_stages_are_in_the_logs(built):
         assert words not in output or words.startswith("2 of 2")
 
 
-def test_a_stage_beside_the_plugin_says_warnings(tmp_path):
+@pytest.mark.parametrize(("beside", "said"), [(True, ["30"]), (False, ["20", "30", "40"])])
+def test_a_stage_beside_the_plugin_says_warnings(tmp_path, beside, said):
     code = (
         "import logging; from pathlib import Path; from babelmill.core import stage_entry\n"
         "stage_entry.QUIET = (0, 0); stage_entry.configure_logging(Path('stage.log'), 'train eng')\n"
         "for level in (logging.INFO, logging.WARNING, logging.ERROR): logging.log(level, 'level %d', level)\n"
         "logging.info('progress', extra={'bar': False})"
     )
-    seen = {}
-    for where in ("terminal", "elsewhere"):
-        with open(tmp_path / where, "w") as file:
-            status = os.fstat(file.fileno())
-            terminal = f"{status.st_dev}:{status.st_ino if where == 'terminal' else 0}"
-            subprocess.run(
-                [sys.executable, "-c", code],
-                cwd=tmp_path,
-                stderr=file,
-                env=os.environ | {TERMINAL: terminal},
-                check=True,
-            )
-        seen[where] = re.findall(r"level (\d+)", (tmp_path / where).read_text())
-        assert "progress" in (tmp_path / where).read_text()
-        assert re.findall(r"level (\d+)", (tmp_path / "stage.log").read_text())[-3:] == ["20", "30", "40"]
-    assert (tmp_path / "stage.log").read_text().count("progress") == 2, "a log that is there goes on"
-    assert seen == {"terminal": ["30"], "elsewhere": ["20", "30", "40"]}
-    assert "train eng  level 30" in (tmp_path / "terminal").read_text()
+    with open(tmp_path / "terminal", "w") as file:
+        about = os.fstat(file.fileno())
+        environment = os.environ | {TERMINAL: f"{about.st_dev}:{about.st_ino if beside else 0}"}
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, stderr=file, env=environment, check=True)
+    shown, log = (tmp_path / "terminal").read_text(), (tmp_path / "stage.log").read_text()
+    assert re.findall(r"level (\d+)", shown) == said and re.findall(r"level (\d+)", log) == ["20", "30", "40"]
+    assert "progress" in shown and "progress" in log and ("train eng  level 30" in shown) == beside
 
 
 def test_a_run_that_leaves_gpus_idle_says_so(monkeypatch):
@@ -120,16 +99,14 @@ def message(text: str, level: int = logging.INFO) -> logging.LogRecord:
     return logging.makeLogRecord({"msg": text, "levelno": level})
 
 
-def test_every_stage_has_its_line(capfd, monkeypatch):
-    """With the name of its result, and the models that ask for it."""
+def test_a_line_names_the_models_that_ask_for_a_result(capfd, monkeypatch):
     shown = view(monkeypatch)
     shown.show(event("job_info", 99, "all", output=[]))
-    for number, (name, stage) in enumerate(STAGES.items()):
-        monkeypatch.setitem(MODELS_OF, stage.path_of("eng-1"), ["eng", "more"])
-        shown.show(event("job_info", number, name))
-    lines = [line.split(maxsplit=2)[1:] for line in capfd.readouterr().err.splitlines()]
-    of = {name: "eng-1" if stage.named else "eng-1 (eng, more)" for name, stage in STAGES.items()}
-    assert lines == [[name, f"{of[name]}  begins".replace("eng-1  b", "eng-1     b")] for name in STAGES]
+    monkeypatch.setitem(MODELS_OF, STAGES["train"].path_of("eng-1"), ["eng", "more"])
+    for number, stage in enumerate(("train", "convert")):
+        shown.show(event("job_info", number, stage))
+    lines = [line.split(maxsplit=1)[1] for line in capfd.readouterr().err.splitlines()]
+    assert lines == ["train       eng-1 (eng, more)  begins", "convert     eng-1     begins"]
 
 
 def test_a_job_that_fails_says_its_last_words(capfd, monkeypatch, tmp_path):
@@ -149,43 +126,33 @@ def test_a_job_that_fails_says_its_last_words(capfd, monkeypatch, tmp_path):
     ]
 
 
-def test_a_job_that_was_killed_is_said_to_be(capfd, monkeypatch):
-    """Its log knows nothing of it."""
-    shown = view(monkeypatch)
-    for end in (
-        "died with <Signals.SIGKILL: 9>.",
-        "returned non-zero exit status 137.",
-        "returned non-zero exit status 1.",
-    ):
-        text = f"RuleException:\nCalledProcessError in file \"/x/rules/train.smk\", line 36:\nCommand 'a\nb' {end}"
-        shown.show(message(text, logging.ERROR))
-    assert capfd.readouterr().err.splitlines() == ["train was ended by SIGKILL", "train was ended by signal 9"]
-
-
-def test_a_message_of_snakemake_is_shown_once(capfd, monkeypatch):
-    """It says at each look at its jobs that it was interrupted."""
+def test_messages_of_snakemake_are_shown_once_and_say_what_no_log_knows(capfd, monkeypatch):
+    """It says again and again that it was interrupted. Of a job that was killed, it alone knows."""
     shown, quiet = view(monkeypatch), view(monkeypatch, quiet={"all"})
+    job = "RuleException:\nCalledProcessError in file \"/x/rules/train.smk\", line 36:\nCommand 'a\nb' "
+    ends = ("died with <Signals.SIGKILL: 9>.", "returned non-zero exit status 137.", "returned non-zero exit status 1.")
     texts = ["Will exit after finishing currently running jobs", "Select jobs to execute...", "Terminating processes"]
-    for text in texts * 2:
-        shown.show(message(text))
+    for text in (texts + [job + end for end in ends]) * 2:
+        shown.show(message(text, logging.ERROR if text.startswith(job) else logging.INFO))
+    for text in texts:
         quiet.show(message(text))
     quiet.show(message("disk full", logging.WARNING))
-    assert capfd.readouterr().err.splitlines() == [texts[0], texts[2], "disk full"]
+    killed = ["train was ended by SIGKILL", "train was ended by signal 9"]
+    assert capfd.readouterr().err.splitlines() == [texts[0], texts[2], *killed, "disk full"]
 
 
-@pytest.mark.parametrize("complete", [True, False])
-def test_the_end_says_what_failed_and_what_continues(folder, complete):
+def test_the_end_says_what_failed_and_what_continues(folder):
     """A stage that a signal ended has not failed."""
-    graph, stopped = Graph(Configuration([("test", {})])), Path("stopped.log")
-    stopped.write_text("12:00:00 step 5 is saved; the same command continues from there\n")
+    graph = Graph(Configuration([("test", {})]))
+    Path("stopped.log").write_text("12:00:00 step 5 is saved; the same command continues from there\n")
     Path("failed.log").write_text("\n".join(f"12:00:00 line {i}" for i in range(9)) + "\n12:00:01 error: no text\n")
-    jobs = [FailedJob("train", "eng-1", [stopped], 1), FailedJob("corpus", "deu-1", [Path("failed.log")], 2)]
-    gone = FailedJob("export", "eng-1", [Path("no.log")], 1)
-    end = " interrupted: the same command continues from here" * (not complete)
-    for ended in ([], jobs[:1]):
-        text = summary(graph, ["eng", "deu"], ended, complete, 61)
-        assert text.splitlines()[-1] == f"0 of 2 models converted{',' * (not complete)}{end} in 1:01"
-    first, *lines, last = summary(graph, ["eng", "deu"], [*jobs, gone], False, 61).strip().splitlines()
+    stopped, failed = FailedJob("train", "eng-1", [Path("stopped.log")], 1), [Path("failed.log")]
+    for complete, end in ((True, ""), (False, ", interrupted: the same command continues from here")):
+        for ended in ([], [stopped]):
+            text = summary(graph, ["eng", "deu"], ended, complete, 61)
+            assert text.splitlines()[-1] == f"0 of 2 models converted{end} in 1:01"
+    jobs = [stopped, FailedJob("corpus", "deu-1", failed, 2), FailedJob("export", "eng-1", [Path("no.log")], 1)]
+    first, *lines, last = summary(graph, ["eng", "deu"], jobs, False, 61).strip().splitlines()
     assert first == "0 of 2 models converted, 2 jobs failed:"
     assert lines[:2] == ["  corpus deu-1: 2 attempts", "    failed.log:"] and len(lines) == 2 + 5
     assert lines[-1] == "      12:00:01 error: no text"

@@ -26,16 +26,16 @@ def without(path: Path, name: str) -> None:
 def test_a_published_tokenizer_may_have_no_mask_token(tmp_path):
     """As LLaDA's: config.json says which token hides another. Words cannot be hidden in a text then."""
     folder = publish("eurobert", tmp_path / "eurobert")
-    wanted = trying.unmask(folder, "the quick", 2)
+    wanted = trying.unmask(folder, "the quick")
     without(folder / "tokenizer_config.json", "mask_token")
-    assert trying.unmask(folder, "the quick", 2) == wanted and wanted.startswith("the quick")
+    assert trying.unmask(folder, "the quick") == wanted and wanted.startswith("the quick")
     with pytest.raises(UserError, match=r"--masked 'the <mask>': the tokenizer in .* has no token for a hidden word"):
         trying.fill_mask(folder, "the <mask>")
     folder = publish("bert", tmp_path / "bert")
     without(folder / "tokenizer_config.json", "mask_token")
     without(folder / "config.json", "mask_token_id")
     with pytest.raises(UserError, match=r"neither tokenizer nor config\.json says which token hides another"):
-        trying.unmask(folder, "the quick", 2)
+        trying.unmask(folder, "the quick")
 
 
 def test_each_mask_is_filled(tmp_path):
@@ -46,31 +46,30 @@ def test_each_mask_is_filled(tmp_path):
     assert trying.fill_mask(folder, "the [MASK] brown").count("\n") == 1
 
 
-@pytest.mark.parametrize("kind", ["bert", "eurobert", "gpt2"])
-def test_a_text_longer_than_the_model_reads_is_refused_in_a_line(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "option", "mask", "more"),
+    [
+        ("bert", "masked", "[MASK]", ""),
+        ("gpt2", "prompt", "", " with those that follow"),
+        ("eurobert", "prompt", "", " with those that follow"),
+    ],
+)
+def test_a_text_longer_than_the_model_reads_is_refused_in_a_line(tmp_path, kind, option, mask, more):
     """64 tokens, with those that follow: a prompt of 60 gets 4 more."""
     folder, long = publish(kind, tmp_path / kind), " 0" * 70
-    reads = r"has \d+ tokens, but the model reads only 64"
-    if kind != "gpt2":
-        mask = read_json(folder / "tokenizer_config.json")["mask_token"]
-        with pytest.raises(UserError, match=f"^--masked {reads}: shorten it$"):
-            trying.fill_mask(folder, mask + long)
-    if kind == "gpt2":
-        with pytest.raises(UserError, match=f"^--prompt {reads} with those that follow: shorten it$"):
-            trying.complete(folder, long, None)
-        assert "0 0 0" in trying.complete(folder, long[:60], None)
-    if kind == "eurobert":
-        with pytest.raises(UserError, match=f"^--prompt {reads} with those that follow: shorten it$"):
-            trying.unmask(folder, long, 2)
+    of = {"bert": trying.fill_mask, "gpt2": trying.complete, "eurobert": trying.unmask}[kind]
+    with pytest.raises(UserError, match=rf"^--{option} has \d+ tokens, but the model reads only 64{more}: shorten it$"):
+        of(folder, mask + long)
+    assert kind == "bert" or "0 0 0" in of(folder, long[:60])
 
 
 def test_the_beginning_of_a_text_may_be_empty(tmp_path):
     folder = publish("gpt2", tmp_path / "gpt2")
-    assert trying.complete(folder, "", None).startswith("   ...\n    ")
+    assert trying.complete(folder, "").startswith("   ...\n    ")
     without(folder / "tokenizer_config.json", "bos_token")
     with pytest.raises(UserError, match="has no token for the beginning of a text"):
-        trying.complete(folder, "", None)
-    assert trying.unmask(publish("eurobert", tmp_path / "eurobert"), "", 2)
+        trying.complete(folder, "")
+    assert trying.unmask(publish("eurobert", tmp_path / "eurobert"), "")
 
 
 class Screen(io.StringIO):
@@ -100,12 +99,8 @@ def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
     assert cli.run(["show", str(folder)]) == 0
     assert "gpt\\x1b[2J\n" in sys.stdout.getvalue()
     monkeypatch.undo()
-    show.run(argparse.Namespace(folder=folder, held_out=None, masked=None, prompt="", steps=None))
+    show.run(argparse.Namespace(folder=folder, masked=None, prompt=""))
     shown = capsys.readouterr().out
-    assert re.search(r"\n  validation text +eng +causal +1\.500 +1\.480 to 1\.520 +1\.500 +bits per byte\n", shown), (
-        shown
-    )
+    assert re.search(r"\n  validation text +eng +causal +1\.500 +1\.480 to 1\.520 +1\.500 +bits per byte\n", shown)
     assert re.search(r"\n  blimp +eng +causal +73\.0 +68\.0 to 78\.0 +50\.0 +%\n", shown)
     assert shown.count("...\n") == 1
-    with pytest.raises(UserError, match="--masked '': "):
-        show.run(argparse.Namespace(folder=folder, held_out=None, masked="", prompt=None, steps=None))

@@ -1,11 +1,9 @@
 """Challenges: what a preset of one gives, and how much its models may read."""
 
 import json
-import re
 
 import pytest
 
-from babelmill.config.datasets import baselines_of
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.snapshots import BABYLM
 from babelmill.config.submissions import rules_of_model, submission_of
@@ -57,10 +55,10 @@ def test_the_texts_of_the_languages_together_are_read_ten_times_at_most():
     assert 0.99e8 < read < 1e8 and made.model("mine").train.max_words <= 10 * read
 
 
-def test_the_texts_of_challenges_are_in_no_batch_of_a_tier():
-    made = Configuration([("config/config.yaml", {})])
-    assert rules_of_model(made.model("eng")) is None
-    assert not any(code.startswith("babylm") for group in made.groups.values() for code in group)
+def test_an_unknown_submission_is_refused_with_the_nearest():
+    made = configuration(submission="babylm_2026_stric")
+    with pytest.raises(UserError, match=r"models.mine: model mine: submission = .*did you mean babylm_2026_strict"):
+        rules_of_model(made.model("mine"))
 
 
 CONTINUES = {"models": {"more": {"like": "mine", "model": {"source": "mine"}}}}
@@ -89,27 +87,9 @@ def test_the_limit_of_words_holds_for_what_is_submitted(more, entry, model, word
     made = configuration(more=more, **entry)
     with pytest.raises(UserError, match=rf"^config/(config|presets/babylm_strict_small).yaml.*: {words}"):
         submission_of(made, model)
-
-
-def test_the_words_of_a_source_count_and_fit():
-    made = configuration(more=CONTINUES, train={"max_words": "40M"})
-    assert submission_of(made, "more"), "together 80 of 100 million"
-
-
-def test_models_of_an_experiment_are_in_the_challenge_of_their_base():
-    made = configuration(
-        more={"experiments": {"words": {"base": "mine", "vary": {"train.max_words": ["50M", "500M"]}}}}
+    assert submission_of(configuration(more=CONTINUES, train={"max_words": "40M"}), "more"), (
+        "together 80 of 100 million"
     )
-    small, large = (cell.name for cell in made.cells["words"])
-    assert json.loads(submission_of(made, small)["rules"])["track"] == "strict-small"
-    with pytest.raises(UserError, match="500000000"):
-        submission_of(made, large)
-
-
-def test_an_unknown_submission_is_refused_with_the_nearest():
-    made = configuration(submission="babylm_2026_stric")
-    with pytest.raises(UserError, match=r"models.mine: model mine: submission = .*did you mean babylm_2026_strict"):
-        rules_of_model(made.model("mine"))
 
 
 def test_suites_of_a_language_cover_every_text_in_it():
@@ -122,8 +102,6 @@ def test_suites_of_a_language_cover_every_text_in_it():
     assert settings_of(made, "babylm_strict", "suite.multiblimp")["files"] == ["eng/data.tsv"]
     suite = made.suite("blimp_filtered")
     assert made.code_in(suite, "childes") == "eng" and made.code_in(suite, "deu") == ""
-    if suite.baselines:
-        assert {line["language"] for line in baselines_of(suite, [made.language("childes")])} == {"eng", "childes"}
 
 
 def test_a_word_of_a_mixture_weighs_as_in_its_language():
@@ -155,18 +133,6 @@ def test_all_that_is_missing_of_the_folder_of_the_challenge_is_named_at_once(fol
         sought = {"evaluation_data": "data", "corpus": {"decontaminate": ["comps"]}}
         Graph(configuration(more=sought, evaluation=fewer)).of_model("mine")
     assert configuration(more={"evaluation_data": "data"}, evaluation=fewer).model("mine").scored, "another model runs"
-
-
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        ({"mine_too": {"language": "enk"}}, "languages.mine_too.language = 'enk': there is no such language; did you"),
-        ({"deu": {"language": "eng"}}, "languages.deu.language = 'eng': deu is a language itself"),
-    ],
-)
-def test_mistakes_in_the_language_of_a_text(entry, words):
-    with pytest.raises(UserError, match=re.escape(words)):
-        Configuration([("config/config.yaml", {"languages": entry})])
 
 
 def test_another_file_of_the_same_name_as_one_of_babelmill_matters_only_to_who_uses_it(tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from babelmill.config.entries import User
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS
-from babelmill.config.values import typed
 from babelmill.core.files import UserError
 from helpers.stages import settings_of
 
@@ -77,16 +76,7 @@ def test_text_of_the_command_line_is_coerced():
     typed = {"token_weighted": True, "hybrid_ratio": "1/2", "learning_rate_floor": 0.0}
     assert train(**text, max_steps="100") == train(**typed, max_steps=100)
     assert train(**text, epochs="3") == train(**typed, epochs=3.0)
-    assert train(max_steps="null")["max_steps"] is None
     assert {train(learning_rate=rate)["learning_rate"] for rate in (0.001, "0.001", "1e-3")} == {0.001}
-
-
-def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(folder):
-    source = {"repository": "BabyLM-community/babylm-zul", "revision": "main"}
-    assert hub_datasets(configuration().corpus("zul")) == [source]
-    assert hub_datasets(configuration(TEXT).corpus("eng")) == []
-    other = configuration(TEXT, {"corpus": {"hub": "a/b"}})
-    assert settings_of(configuration(TEXT), "eng", "corpus") == settings_of(other, "eng", "corpus")
 
 
 def test_parts_of_datasets_have_one_spelling(folder):
@@ -97,13 +87,6 @@ def test_parts_of_datasets_have_one_spelling(folder):
         {"repository": "a/eng", "revision": "main"},
         {"repository": "c/d", "revision": "main", "config": "eng_raw"},
     ]
-
-
-def test_weights_of_a_mixture_are_exponents():
-    def weights(value):
-        return configuration({"mixture": {"weights": value}}).model("multilingual_small").mixture.weights
-
-    assert [weights(value) for value in ("size", 1, "uniform", "0", 0.3)] == [1, 1, 0, 0, 0.3]
 
 
 def test_config_command_prints_values_and_their_layers(tmp_path):
@@ -120,36 +103,3 @@ def test_config_command_prints_values_and_their_layers(tmp_path):
     assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
     bad = run("enf")
     assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr
-
-
-def test_config_command_prints_nothing_that_a_terminal_obeys(folder):
-    """Also into a pipe, whose reader may be a terminal: `babelmill config eng | less -R`."""
-    name = "x\x1b[2J.yaml"
-    (folder / name).write_text(yaml.safe_dump(TEXT | {"card": {"description": "a\x1b]0;b\x07\nc\u202e"}}))
-    command = [sys.executable, "-m", "babelmill", "config", "eng", "--configfile", name]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    (line,) = [line for line in done.stdout.splitlines() if "card.description" in line]
-    assert r"a\x1b]0;b\x07\nc\u202e" in line and line.endswith(r"x\x1b[2J.yaml")
-    assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", done.stdout)
-
-
-def test_the_readme_says_how_to_name_ones_own_text(folder):
-    """The edit of config.yaml, as it is described: remove the # of the last three lines."""
-    (folder / "texts").mkdir()
-    (folder / "texts/a.txt").write_text("A text.")
-    lines = (ROOT / "config/config.yaml").read_text().splitlines()
-    edited = yaml.safe_load("\n".join([*lines[:-3], *(line.removeprefix("#") for line in lines[-3:])]))
-    assert settings_of(configuration(edited), "eng", "corpus")["corpus"]["files"] == ["texts/*.txt"]
-    assert configuration(edited).model("eng").preset == "small"
-
-
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [
-        *((4, 4), ("1e-12", 1e-12), (True, True), ("nan", "nan"), ("1_000", "1_000")),
-        *((["1e-1", "gelu"], [0.1, "gelu"]), ({"i": "2.e0"}, {"i": 2.0})),
-    ],
-)
-def test_numbers_are_numbers_for_transformers_too(text, meant):
-    """YAML 1.1 reads 1e-4 as text."""
-    assert typed(text) == meant and type(typed(text)) is type(meant)

@@ -10,7 +10,6 @@ from jsonschema import Draft7Validator
 
 from babelmill.config.json_schema import PATH, json_schema
 from babelmill.config.resolve import ROOT
-from babelmill.config.schema import SECTIONS
 
 SCHEMA = json.loads(PATH.read_text(encoding="utf-8"))
 FILES = sorted([*(ROOT / "config").glob("*.yaml"), *(ROOT / "config/presets").glob("*.yaml")])
@@ -41,24 +40,14 @@ def test_what_documents_show_holds():
             assert not complaints(textwrap.dedent(block)), path
 
 
-def test_every_key_says_what_it_is_for():
-    for section in SECTIONS.values():
-        for key, schema in SCHEMA["$defs"][section.__name__]["properties"].items():
-            assert schema["description"], f"{section.__name__}.{key}"
-
-
 @pytest.mark.parametrize(
     "text",
     [
         "tran: {epochs: 3}",
-        "train: {epoch: 3}",
         "train: {learning_rate: 11}",
         "train: {objective: hybird}",
         "models: {eng: {train: {epoch: 3}}}",
-        "languages: {eng: {corpus: {file: [a.txt]}}}",
-        "mixture: {weights: large}",
         "corpus: {hub: [{repo: a/b}]}",
-        "resources: {gpus: -1}",
     ],
 )
 def test_what_is_wrong_is_found(text):

@@ -10,10 +10,8 @@ from babelmill.commands.plan import plan, size_of_model
 from babelmill.config import inputs
 from babelmill.config.models import SHAPE
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import OF_NORBERT4
 from babelmill.core.files import UserError, write_json
 from babelmill.graph import Graph
-from babelmill.hub import client
 from babelmill.stages import HERE, TrainStage
 from helpers.stages import settings_of
 
@@ -48,24 +46,10 @@ def test_a_model_of_this_workflow_gives_shape_languages_tokenizer_and_weights():
     assert settings_of(made, "more", "tokenizer")["of_model"] == HERE
     write_json("train.json", asked)
     assert TrainStage.read(Path("train.json")).model.source == HERE
+    shipped = configuration(MORE | {"eng": {"export": {"default_variant": "main"}}})
+    assert settings_of(shipped, "more", "train")["begin_with"] == "model.safetensors"
     ancestors = configuration(MORE | {"still": {"model": {"source": "more"}}}).ancestors("still")
     assert ancestors == ["more", "eng"]
-
-
-def test_the_weights_are_those_that_the_source_ships_by_default():
-    eng = {"export": {"default_variant": "main"}}
-    assert settings_of(configuration(MORE | {"eng": eng}), "more", "train")["begin_with"] == "model.safetensors"
-
-
-def test_without_a_source_nothing_changes():
-    """The keys are in no settings file, and none has a source's."""
-    made = configuration({})
-    for stage in ("tokenizer", "train", "evaluate"):
-        asked = settings_of(made, "eng", stage)
-        assert not {"begin_with", "shape", "of_model", "lossy"} & asked.keys()
-        assert not {"source", "revision"} & asked.get("model", {}).keys()
-    assert {*SHAPE} - {*OF_NORBERT4} < settings_of(made, "eng", "train")["model"].keys()
-    assert "base_model" not in {each.stage.stage for each in Graph(made).of_model("eng")}
 
 
 def test_what_is_said_of_models_in_general_is_no_contradiction():
@@ -100,16 +84,6 @@ def test_a_folder_counts_by_its_content():
     assert "'./nothing': no such folder" in refused(models, stage="base_model")
 
 
-def test_a_repository_is_pinned_by_its_revision():
-    models = {"more": {"languages": ["eng"], "model": {"source": "owner/name", "revision": "v1"}}}
-    made = configuration(models, languages={"eng": {"corpus": {"builtin": "python-docs"}}})
-    source = {"repository": "owner/name", "revision": "v1"}
-    assert settings_of(made, "more", "base_model")["source"] == source
-    assert "revision" not in settings_of(made, "more", "train")["model"]
-    results = Graph(made).of_model("more")
-    assert [each.name.partition("-")[0] for each in results if each.stage.stage == "base_model"] == ["name"]
-
-
 def test_plan_counts_with_the_shape_of_the_source():
     models = MORE | {"eng": {"model": {"hidden_size": 96}, "tokenizer": {"vocab_size": 500}}}
     made = configuration(models | {"other": {"languages": ["eng"], "model": {"source": "./theirs"}}})
@@ -125,39 +99,3 @@ def test_plan_counts_with_the_shape_of_the_source():
     write_json("theirs/config.json", {"hidden_size": 96, "vocab_size": 700})
     with pytest.raises(UserError, match=r"^other: model.source = './theirs': its config.json is of another model$"):
         size_of_model(graph, "other")
-
-
-def test_plan_waits_for_seconds_where_the_hub_is_out_of_reach(monkeypatch):
-    waits: list[int] = []
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(client.time, "sleep", waits.append)
-    monkeypatch.setattr(client, "WAITS", usual := client.WAITS)  # set back afterwards
-    graph = Graph(configuration({"more": {"languages": ["eng"], "model": {"source": "lab/bard"}}}))
-    with pytest.raises(UserError, match=r"lab/bard on .* cannot be reached"):
-        size_of_model(graph, "more")
-    assert 0 < sum(waits) < 10 < sum(usual), "others wait longer again"
-
-
-def test_plan_counts_models_of_transformers_with_the_configuration_of_the_source():
-    model = {"architecture": "transformers", "config": {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 2}}
-    causal = {"preset": "tiny", "train": {"objective": "causal", "optimizer": "adamw"}}
-    models = {
-        "first": causal | {"languages": ["eng"], "model": model, "tokenizer": {"vocab_size": 500}},
-        "more": causal | {"model": {"source": "first"}},
-        "other": causal | {"languages": ["eng"], "model": {"architecture": "transformers", "source": "./theirs"}},
-    }
-    graph = Graph(configuration(models))
-    Path("theirs").mkdir()
-    published = {"model_type": "gpt2", "vocab_size": 500, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512}
-    write_json("theirs/config.json", published | {"bos_token_id": 9, "transformers_version": "4.0"})
-    sizes = {name: size_of_model(graph, name).parameters for name in models}
-    assert len(set(sizes.values())) == 1 and sizes["first"] > 500 * 32
-
-
-def test_a_source_that_a_preset_names_is_one():
-    """A model that goes on from such a model descends from a repository, whose shape is not known here."""
-    whole = {"languages": ["eng"], "preset": "diffusion_8b", "train": {"lora_rank": 0}}
-    models = {"bard": whole, "more": {"model": {"source": "bard"}, "preset": "diffusion_8b", "train": {"lora_rank": 0}}}
-    made = configuration(models)
-    assert made.ancestors("more") == ["bard"] and made.model("bard").source.name == "GSAI-ML/LLaDA-8B-Base"
-    assert made.model("more").train.sequence_lengths == [1024], "nothing says that it reads less"

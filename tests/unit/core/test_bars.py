@@ -1,16 +1,13 @@
 """Bars of several jobs: on a terminal one draws, elsewhere there are plain lines."""
 
 import contextlib
-import logging
 import os
 import pty
 import re
 import subprocess
 import sys
 import termios
-from types import SimpleNamespace
 
-from babelmill.core import bars
 from babelmill.core.bars import Bar
 
 READY = "import sys; print(flush=True); sys.stdin.read()"  # waits until all programs are ready
@@ -89,15 +86,6 @@ def test_a_terminal_has_whole_lines_whoever_writes_them(tmp_path):
     assert not last
 
 
-def test_beside_the_plugin_a_stage_draws_what_it_does():
-    ours, theirs = pty.openpty()
-    code = f"{STAGE}\nlogging.info('reading\\nall of it'); logging.info('x' * 200)"
-    subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
-    os.close(theirs)
-    assert os.read(ours, 10_000).decode() == f"\r\033[Kreading\r\033[K{'x' * 79}"
-    os.close(ours)
-
-
 def test_the_time_left_is_not_foretold_at_the_beginning():
     """Five seconds say nothing, nor does a minute of which less than one percent came out."""
     bar = Bar(1_010_000, 10_000)
@@ -111,19 +99,3 @@ def test_the_time_left_is_not_foretold_at_the_beginning():
     ):
         bar._done = done
         assert bar._left(bar._began + seconds).startswith(output)
-
-
-def test_a_short_job_has_no_plain_line(caplog, monkeypatch):
-    caplog.set_level(logging.INFO)
-    now = 1000.0
-    monkeypatch.setattr(bars, "time", SimpleNamespace(monotonic=lambda: now))
-    Bar(2).show(2, "2/2 documents")
-    assert not caplog.records
-    bar = Bar(10)
-    now += 40.0
-    for done in (4, 5, 10):
-        bar.show(done, f"{done}/10 documents")
-    assert [record.message for record in caplog.records] == [
-        "4/10 documents  0:01:00 left",
-        "10/10 documents  0:00:00 left",
-    ]

@@ -1,43 +1,34 @@
 """The named steps of the stage `corpus` that change text: repair, cleaners by category; and what is said of each."""
 
+import functools
 import itertools
-import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
+from test_corpus import build as build_corpus
+from test_corpus import texts as texts_of
 
-from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus import cleaners
-from babelmill.corpus.tally import MOST, Examples
-from helpers.stages import run_stage
+from babelmill.corpus.tally import MOST
+from helpers.tables import write_table
 
 pytestmark = pytest.mark.usefixtures("folder")
-
-
-def build(out="out", threads=1, **corpus) -> dict:
-    """Run the stage with these values of the section `corpus`; its figures."""
-    values = {"validation_share": 0, **corpus}
-    configuration = Configuration([("test", {"languages": {"eng": {"corpus": values}}})])
-    return run_stage("corpus", configuration, out=out, threads=threads)
-
-
-def texts(out="out") -> list[str]:
-    return pq.ParquetFile(f"{out}/train.parquet").read()["text"].to_pylist()
+build, texts = functools.partial(build_corpus, validation_share=0), functools.partial(texts_of, "train")
 
 
 def write(name, documents, categories=None) -> None:
+    """A file of documents with a category each."""
     categories = categories or ["child-books"] * len(documents)
     rows = [{"text": text, "category": category} for text, category in zip(documents, categories, strict=True)]
-    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_table(name, rows)
 
 
 def test_repair_undoes_wrong_encodings_and_leaves_what_is_only_unusual():
     broken = "The cafÃ© isnâ€™t open."
-    write("a.jsonl", ["1 < 2\r\nfish &amp; chips\n"])
-    build(files=["a.jsonl"], repair="ftfy")
-    assert texts() == ["1 < 2\r\nfish & chips\n"]
+    write("a.jsonl", ["1 < 2\r\nfish &amp; chips&#1;\n"])
+    build(files=["a.jsonl"], repair="ftfy", control_characters="remove")
+    assert texts() == ["1 < 2\r\nfish & chips\n"], "repair may find a control character"
     untouched = ["「全角，です」ﬁ “quoted” \u2028", "plain", "Ünïcödé & so on, naïve Übermut"]
     write("a.jsonl", [broken, *untouched])
     assert build(files=["a.jsonl"])["changed"] == {} and texts()[0] == broken
@@ -45,6 +36,9 @@ def test_repair_undoes_wrong_encodings_and_leaves_what_is_only_unusual():
     assert texts() == ["The café isn’t open.", *untouched]
     assert figures["changed"] == {"repair": 1}
     assert figures["examples"] == {"repair": [{"text": broken, "after": "The café isn’t open."}]}
+    write("a.jsonl", ["a" * 10**6 + "Ã©" + "b" * 10**6])
+    [example] = build(files=["a.jsonl"], repair="ftfy")["examples"]["repair"]
+    assert "Ã©" in example["text"] and "aéb" in example["after"] and len(example["text"]) == 200
 
 
 @pytest.mark.parametrize(
@@ -108,13 +102,6 @@ def test_examples_do_not_depend_on_processes_or_the_order_of_files(monkeypatch):
     assert found[0]["examples"] == found[1]["examples"] == found[2]["examples"]
     assert len(found[0]["examples"]["repair"]) == MOST and found[0]["changed"]["repair"] == 600
     assert all(len(example["text"]) <= 200 for example in found[0]["examples"]["repair"])
-
-
-def test_examples_show_the_place_of_a_change():
-    examples = Examples()
-    examples.change("repair", "a" * 10**6 + "Ã©" + "b" * 10**6, "a" * 10**6 + "é" + "b" * 10**6)
-    [example] = examples.by_step()["repair"]
-    assert "Ã©" in example["text"] and "aéb" in example["after"] and len(example["text"]) == 200
 
 
 def test_categories_can_be_left_out():

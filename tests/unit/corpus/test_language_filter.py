@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_corpus import build, configuration_of, texts, write_jsonl
 
-from babelmill.config.identifiers import labels_of, megabytes
+from babelmill.config.identifiers import labels_of
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
@@ -48,10 +48,10 @@ def test_documents_in_other_languages_are_dropped_and_counted(model):
     danish, german = ("dan_Latn", "deu_Latn") if model == MODEL else ("da", "de")
     assert found[danish] >= 2 and found[german] == 1 and sum(found.values()) == 4, "the small model knows no Russian"
     notes = {example["text"]: example["note"] for example in figures["examples"]["other_language"]}
-    assert notes.keys() == {*DANISH, *GERMAN, *RUSSIAN}
-    assert notes[GERMAN[0]].startswith(german)
+    assert notes.keys() == {*DANISH, *GERMAN, *RUSSIAN} and notes[GERMAN[0]].startswith(german)
     content = hashlib.sha256(Path(MODEL).read_bytes()).hexdigest() if model == MODEL else None
     assert figures["identifier"] == {"model": model, "sha256": content}
+    assert dutch(model, at_least=0)["dropped"] == {}
 
 
 def test_a_language_that_the_model_does_not_know_is_refused():
@@ -60,42 +60,28 @@ def test_a_language_that_the_model_does_not_know_is_refused():
         dutch(MODEL, code="bul")
 
 
-def test_the_probability_is_what_the_key_says():
-    mixed = f"{DUTCH[0]} {DANISH[0]}"
-    write_jsonl("a.jsonl", [DUTCH[0], mixed])
-    assert dutch("py3langid", at_least=0.9)["dropped"] == {"other_language": 1}
-    assert dutch("py3langid", at_least=0)["dropped"] == {}
-
-
 def test_settings_name_the_content_of_the_model():
     write_jsonl("a.jsonl", DUTCH)
+    of_file = {"files": ["a.jsonl"], "language_filter": {"model": "model.bin"}}
+
+    def asked(model):
+        return settings_of(configuration_of(files=["a.jsonl"], language_filter={"model": model}), "eng", "corpus")
+
     Path("model.bin").write_bytes(Path(MODEL).read_bytes())
-
-    def asked(**values):
-        return settings_of(configuration_of(files=["a.jsonl"], **values), "eng", "corpus")
-
-    assert "identification" not in asked() and "language_filter" not in asked()["corpus"]
-    before = asked(language_filter={"model": "model.bin", "at_least": 0.8})
+    before = asked("model.bin")
     assert before["corpus"]["language_filter"] == {"model": "model.bin"}
-    Path("model.bin").write_bytes(b"another")
-    after = asked(language_filter={"model": "model.bin"})
-    assert before["identification"]["sha256"] != after["identification"]["sha256"]
-    assert before["identification"]["labels"] == ["en", "eng", "eng_Latn"]
-    with pytest.raises(UserError, match=r"model\.bin: no model of fastText"):
-        build(files=["a.jsonl"], language_filter={"model": "model.bin"})
-    Path("model.bin").write_bytes(Path(MODEL).read_bytes()[:5000])
-    with pytest.raises(UserError, match=r"model\.bin: no model of fastText"):
-        build(files=["a.jsonl"], language_filter={"model": "model.bin"})
-    configuration = configuration_of(files=["a.jsonl"], language_filter={"model": "model.bin"})
-    job = job_of("corpus", configuration, "eng", "out")
+    for damaged in (b"another", Path(MODEL).read_bytes()[:5000]):
+        Path("model.bin").write_bytes(damaged)
+        assert asked("model.bin")["identification"]["sha256"] != before["identification"]["sha256"]
+        with pytest.raises(UserError, match=r"model\.bin: no model of fastText"):
+            build(**of_file)
+    job = job_of("corpus", configuration_of(**of_file), "eng", "out")
     Path("model.bin").write_bytes(Path(MODEL).read_bytes())
     with pytest.raises(UserError, match=r"model\.bin has changed since the settings were written"):
         corpus_stage.run(job)
-    with pytest.raises(
-        UserError, match=r"language_filter.model = 'glotlit': glotlid, openlid, py3langid or a file of fastText"
-    ):
-        asked(language_filter={"model": "glotlit"})
-    assert len(asked(language_filter={"model": "glotlid"})["identification"]["commit"]) == 40
+    with pytest.raises(UserError, match=r"language_filter.model = 'glotlit': glotlid, py3langid or a file of fastText"):
+        asked("glotlit")
+    assert len(asked("glotlid")["identification"]["commit"]) == 40
 
 
 def test_letters_are_counted_in_any_script_and_place():
@@ -103,15 +89,6 @@ def test_letters_are_counted_in_any_script_and_place():
     others = ["12 34 " * 9, "a" * 19, " " * 2000 + "b" * 19, "", "٣٤٥٦٧٨٩٠" * 9]
     tell = ["a" * 20, " " * 2000 + "b" * 20, "ж" * 20, "漢" * 10 + "かな" * 5, "\U00020000" * 20, "a1" * 20]
     assert [has_enough_letters(text) for text in [*others, *tell]] == [False] * len(others) + [True] * len(tell)
-
-
-def test_memory_is_asked_for_the_model_of_each_process():
-    Path("model.bin").write_bytes(b"x" * 3_000_000)
-    models = ("model.bin", "glotlid", "py3langid")
-    asked = [
-        megabytes(configuration_of(files=["a"], language_filter={"model": model}).corpus("eng")) for model in models
-    ]
-    assert [*asked, megabytes(configuration_of(files=["a"]).corpus("eng"))] == [103, 1800, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from babelmill.core.files import UserError
 from babelmill.evaluation import likelihood
 from babelmill.evaluation.kept import Kept
-from babelmill.evaluation.likelihood import Model, batches
+from babelmill.evaluation.likelihood import Model
 from babelmill.evaluation.rows import Row, Text, bound, causal, encode, masked
 from babelmill.model.transformers.configuration_norbert4 import NorBERT4Config
 from babelmill.model.transformers.modeling_norbert4 import NorBERT4ForCausalLM, NorBERT4ForMaskedLM
@@ -33,17 +33,6 @@ def test_masked_rows_hide_every_token_once_and_nothing_else(passes):
         assert [token for token in row.ids if token != 4] == shown and len(row.ids) == len(TEXT.ids)
         assert row.targets == [TEXT.ids[place] for place in row.places] and row.weight == 1
     assert causal(TEXT) == [Row(TEXT.ids[:15], TEXT.scored, [*range(22, 35)])], "the last token is not read"
-
-
-def test_samples_of_the_bound_hide_every_share_once():
-    """With as many samples as tokens to score, each number from one to all is hidden once."""
-    made = bound(TEXT, 4, 13, 7)
-    assert sorted(len(row.places) for row in made) == [*range(1, 14)]
-    assert [row.weight for row in made] == pytest.approx([1 / len(row.places) for row in made])
-    assert {place for row in made for place in row.places} == {*TEXT.scored}
-    other = TEXT._replace(ids=TEXT.ids[::-1])
-    assert [row.places for row in bound(other, 4, 13, 7)] == [row.places for row in made], "for texts of an item"
-    assert [row.places for row in bound(TEXT, 4, 13, 8)] != [row.places for row in made]
 
 
 class Neighbours(torch.nn.Module):
@@ -137,15 +126,6 @@ def test_what_rows_begin_with_alike_is_read_once_and_changes_no_score(kind, posi
     read = sum(len(each.ids) for each in model._join(rows)[0])
     branches = 8 + 9 if kind == "gpt_bert" else 23 + 24  # 15 tokens of the first text are those of two others
     assert read == 17 + branches + 4
-
-
-@pytest.mark.parametrize("size", [1, 20, 1000])
-def test_batches_are_of_bounded_size(size):
-    lengths = sorted([3, 5, 1, 8, 8, 13, 40])
-    made = list(batches(lengths, lambda length: length, size))
-    assert [length for batch in made for length in batch] == lengths
-    assert all(len(batch) == 1 or len(batch) * batch[-1] <= size for batch in made)
-    assert len(made) == {1: 7, 20: 4, 1000: 1}[size]
 
 
 def test_scores_are_kept_until_what_they_depend_on_changes(tmp_path):

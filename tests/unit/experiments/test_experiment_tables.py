@@ -1,12 +1,18 @@
 """The tables of an experiment: what a paper gets."""
 
-import io
 import subprocess
 
-from babelmill.experiments.page import experiment_page, of_score
-from babelmill.experiments.tables import Comparison, comparison, labels_of, latex, markdown, with_cells
+from babelmill.experiments.tables import (
+    Comparison,
+    comparison,
+    labels_of,
+    latex,
+    markdown,
+    of_score,
+    with_cells,
+)
 from babelmill.reporting.results import ModelResults
-from babelmill.reporting.table import ALL, ScoreRow, score_frame, write_csv
+from babelmill.reporting.table import ALL, ScoreRow, score_frame
 from helpers.environments import debian
 
 SCORE = ScoreRow("", "eng", "blimp", "causal", ALL, ALL, 0.6, "share", 9, 0.5, 0.7, True, 0.5)
@@ -38,47 +44,35 @@ def rows_of(text: str) -> list[list[str]]:
     ]
 
 
-def test_the_markdown_has_means_differences_and_what_models_were_trained_with():
-    text = markdown(compared(CELLS))
+def test_means_and_differences_in_markdown_and_on_the_page():
+    found = compared(CELLS)
+    text = markdown(found)
     assert "the reference (lamb), seed by seed, ± half of its 95 % interval" in text
     assert "after Holm's correction over all 2 tests of the table" in text
-    heads = ["bits per byte ↓, causal", "BLiMP 100 %\\_ok ↑, % right"]
     facts = ["3", "31.4 M", "2,000", "12,345"]
     assert rows_of(text) == [
-        ["cell", "seeds", "parameters", "steps", "documents", *heads],
+        ["cell", "seeds", "parameters", "steps", "documents", "bits per byte ↓, causal", "BLiMP 100 %\\_ok ↑, % right"],
         ["lamb", *facts, "2.103 ± 0.249", "61.0 ± 2.5"],
         ["adamw", *facts, "**1.103 ± 0.261** (-1.000 ± 0.025\\*)", "61.0 ± 2.5 (+0.0 ± 4.3)"],
     ]
-
-
-def test_a_score_that_guessing_or_a_unigram_model_gets_is_marked():
-    text = markdown(compared({"lamb": ([2.2] * 3, [0.6] * 3), "adamw": ([2.0] * 3, [0.5] * 3)}))
-    assert "† Not better than guessing, or on the validation text than a unigram model." in text
-    assert [row[5:] for row in rows_of(text)[1:]] == [
-        ["2.200 ± 0.000†", "60.0 ± 0.0"],
-        ["2.000 ± 0.000 (-0.200 ± 0.000)", "50.0 ± 0.0† (-10.0 ± 0.0)"],
-    ]
-    assert "†" not in markdown(compared(CELLS))
-
-
-def test_the_page_shows_each_seed_and_bold_differences_are_significant():
-    found = compared(CELLS)
-    reference, bits = of_score(found, 0).frame.iloc
+    (_, bits), (reference, shares) = (of_score(found, number).frame.iloc for number in (0, 1))
     assert [bits["mean"], bits["difference"], bits["p"]] == ["1.103 ± 0.261", "<b>-1.000 ± 0.025</b>", "< 0.001"]
     assert bits.iloc[1].text.count('class="seed"') == 3 and 'class="beside"' in bits.iloc[1].text
-    reference, shares = of_score(found, 1).frame.iloc
     assert [shares["difference"], shares["p"]] == ["+0.0 ± 4.3", "1.000"]
     assert [reference["difference"], reference["p"]] == ["reference", None]
 
 
-def test_one_seed_has_no_interval():
-    found = compared({cell: (bits[:1], shares[:1]) for cell, (bits, shares) in CELLS.items()})
-    text = markdown(found)
-    assert "One seed: there is no interval, and no difference is tested." in text and "±" not in text
-    assert text.count("interval") == 1
-    assert [row[5:] for row in rows_of(text)[1:]] == [["2.000", "60.0"], ["1.000 (-1.000)", "61.0 (+1.0)"]]
-    for each, said in ((found, 0), (compared(CELLS), 3)):  # on the page, the note about strips and seeds, too
-        assert experiment_page({"name": "x"}, [], each).count("95 % interval") == said
+def test_guessing_is_marked_and_one_seed_has_no_interval():
+    worse = {"lamb": ([2.2] * 3, [0.6] * 3), "adamw": ([2.0] * 3, [0.5] * 3)}
+    once = {cell: (bits[:1], shares[:1]) for cell, (bits, shares) in CELLS.items()}
+    for cells, said, expected in (
+        (worse, "† Not better than guessing", ["2.200 ± 0.000†", "50.0 ± 0.0† (-10.0 ± 0.0)"]),
+        (once, "One seed: there is no interval, and no difference is tested.", ["2.000", "61.0 (+1.0)"]),
+    ):
+        text = markdown(compared(cells))
+        _, first, second = rows_of(text)
+        assert said in text and [first[5], second[6]] == expected
+        assert ("†" in text) == (cells is worse) and ("±" in text) == (cells is worse)
 
 
 def cell(name: str, label: str, seed: int, **values) -> dict:
@@ -93,33 +87,25 @@ def test_a_comparison_is_made_of_the_table_of_scores():
     ]
     asked = {"name": "x", "cells": cells, "suites": {"blimp": {"title": "BLiMP"}}, "tasks": {}}
     row = SCORE._replace(model="x_lamb_s1")
-    rows = [row, row._replace(method="masked", headline=False), row._replace(**BITS | {"score": 1.5})]
-    rows += [
-        row._replace(model="x_adamw_s1", method="masked", score=0.7),
+    left_out = [
         row._replace(phenomenon="binding", score=0.1),
         row._replace(score=0.2, million_words=1),
         row._replace(method="fused", score=0.9, simple=None),
     ]
-    table = score_frame(rows)
-    models = [
-        ModelResults(name, {}, manifests={("train", ""): {"figures": {"precision": precision}}})
-        for name, precision in (("x_lamb_s1", "bf16"), ("x_adamw_s1", "fp32"))
+    masked, bits = row._replace(method="masked", headline=False), row._replace(**BITS | {"score": 1.5})
+    other = row._replace(model="x_adamw_s1", method="masked", score=0.7)
+    table = score_frame([row, masked, bits, other, *left_out])
+    made = {name: {("train", ""): {"figures": {"precision": name[2]}}} for name in ("x_lamb_s1", "x_adamw_s1")}
+    found = comparison(asked, [ModelResults(name, {}, manifests=each) for name, each in made.items()], table)
+    assert found.caption.endswith("Note: x_lamb_s1 ran in l, x_adamw_s1 in a.")
+    assert [[row[0], *row[5:]] for row in rows_of(markdown(found))] == [
+        ["cell", "bits per byte ↓, causal", "BLiMP ↑, % right, causal", "BLiMP ↑, % right, masked"],
+        ["optimizer lamb", "1.500", "60.0", "60.0"],
+        ["no optimizer, ratio 1/2", "–", "–", "70.0 (+10.0)"],
     ]
-    found = comparison(asked, models, table)
-    assert found.caption.endswith("Note: x_lamb_s1 ran in bf16, x_adamw_s1 in fp32.")
-    heads, lamb, adamw = [[row[0], *row[5:]] for row in rows_of(markdown(found))]
-    assert heads[1:] == [
-        "bits per byte ↓, causal",
-        "BLiMP ↑, % right, causal",
-        "BLiMP ↑, % right, masked",
+    assert [*with_cells(asked, table).columns[:8]] == [
+        *("model", "experiment", "base", "cell", "optimizer", "ratio", "seed", "language")
     ]
-    assert lamb == ["optimizer lamb", "1.500", "60.0", "60.0"]
-    assert adamw == ["no optimizer, ratio 1/2", "–", "–", "70.0 (+10.0)"]
-    file = io.StringIO()
-    write_csv(with_cells(asked, table), file)
-    first, *others = file.getvalue().splitlines()
-    assert first.startswith("model,experiment,base,cell,optimizer,ratio,seed,language,suite,") and len(others) == 7
-    assert others[0].startswith("x_lamb_s1,x,eng,lamb,lamb,,1,eng,blimp,causal,all,all,0.6,share,9,")
 
 
 def test_rows_say_what_varies():
@@ -152,12 +138,8 @@ def test_latex_prints_what_the_markdown_says(tmp_path):
     text = latex(compared({"lamb": CELLS["lamb"], "x_1%&$#{}~^\\": CELLS["adamw"]}, name))
     document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{text}\end{{document}}"
     (tmp_path / "paper.tex").write_text(document, encoding="utf-8")
-    compiled = [
-        debian("pdflatex", "texlive-latex-recommended"),
-        "-interaction=nonstopmode",
-        "-halt-on-error",
-        "paper.tex",
-    ]
+    latex_of_debian = debian("pdflatex", "texlive-latex-recommended")
+    compiled = [latex_of_debian, "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
     done = subprocess.run(compiled, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     subprocess.run([debian("pdftotext", "poppler-utils"), "-layout", "paper.pdf"], cwd=tmp_path, check=True)

@@ -91,7 +91,8 @@ def test_a_model_of_transformers_keeps_names_and_configuration(name):
     Path("theirs/README.md").write_text("---\nlicense: cc-by-4.0\n---\n# A model\n")
     Path("theirs/modeling_bert.py").write_text("raise SystemExit('run')")
     Path("theirs/vocab.txt").write_text("a\n")
-    made = run()
+    assert "model.hidden_size = 16: the model in theirs has 8" in refused(shape={"hidden_size": 16})
+    made = run(shape={"hidden_size": 8})
     found = load_file("out/model.safetensors")
     assert found.keys() == weights.keys() and all(
         torch.equal(found[key], value.float()) for key, value in weights.items()
@@ -139,13 +140,8 @@ def cut(path: str = "theirs/model.safetensors") -> None:
             lambda: write_bert(hidden_size="x"),
             ["Validation error for field 'hidden_size': TypeError: ", "expected int"],
         ),
-        (
-            lambda: write_bert(num_hidden_layers=2_000_000),
-            ["num_hidden_layers = 2,000,000: 1,000 layers at most"],
-        ),
-        (lambda: write_config("[" * 100_000), ["config.json: not valid JSON"]),
-        (lambda: write_config('{"hidden_size": ' + "9" * 100_000 + "}"), ["config.json: not valid JSON"]),
-        (lambda: write_config("[1]"), ["config.json: keys and values are expected"]),
+        (lambda: write_bert(num_hidden_layers=2_000_000), ["num_hidden_layers = 2,000,000: 1,000 layers at most"]),
+        (lambda: Path("theirs/config.json").write_text("[" * 100_000), ["config.json: not valid JSON"]),
     ],
 )
 def test_what_is_no_model_is_one_line(change, words):
@@ -155,19 +151,17 @@ def test_what_is_no_model_is_one_line(change, words):
     assert all(word in line for word in words), line
 
 
-def write_config(text: str) -> None:
-    Path("theirs/config.json").write_text(text)
-
-
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_weights_that_are_not_numbers_are_named(value):
     """Training would say much later that the learning rate is too high."""
-    weights = write_bert()
-    name = "bert.encoder.layer.0.output.dense.weight"
+    weights, name = write_bert(), "bert.encoder.layer.0.output.dense.weight"
     weights[name][3, 3] = float(value)
     save_file(weights, "theirs/model.safetensors")
     line = refused()
     assert f"the model in theirs: {name} holds values that are not numbers" in line and "bytes" not in line
+    for kind in (torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float64):
+        assert base_model.all_numbers(torch.ones(3).to(kind))
+        assert not base_model.all_numbers(torch.tensor([1, float("nan")]).to(kind))
 
 
 def test_an_adapter_alone_is_named():
@@ -192,12 +186,6 @@ def test_a_missing_output_matrix_names_the_key():
     assert "such as lm_head.weight; " in line and "tie_word_embeddings in config.json is wrong" in line
     write_json("theirs/config.json", read_json("theirs/config.json") | {"tie_word_embeddings": True})
     run(auto_class="AutoModelForCausalLM")
-
-
-def test_what_the_configuration_says_of_the_shape_is_compared():
-    write_bert()
-    assert "model.hidden_size = 16: the model in theirs has 8" in refused(shape={"hidden_size": 16})
-    run(shape={"hidden_size": 8})
 
 
 def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
@@ -310,9 +298,3 @@ def fetched(**environment) -> dict:
     done = hub_stage(**environment)
     assert done.returncode == 0, done.stderr
     return manifest.verify("out")["figures"]
-
-
-@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float64])
-def test_numbers_are_recognised_in_every_type(kind):
-    all_numbers = base_model.all_numbers
-    assert all_numbers(torch.ones(3).to(kind)) and not all_numbers(torch.tensor([1, float("nan")]).to(kind))

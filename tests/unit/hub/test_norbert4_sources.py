@@ -57,6 +57,8 @@ def refused(**more) -> str:
 def test_every_objective_begins_with_its_weights(theirs, objective):
     made = run()
     assert made["figures"]["architecture"] == "norbert4"
+    tokenizer, roles = adopt_from_model(Path("out"), "theirs")
+    assert roles is None and tokenizer.encode("a<mask>").tokens[0] == "<s>", "a token before a text"
     assert made["figures"]["parameters"] == sum(t.numel() for n, t in theirs.items() if n != HEAD)
     model = section("model", architecture="norbert4", source="./theirs", hidden_dropout_prob=0.3)
     settings = train_settings(["eng"], model, section("train", objective=objective))
@@ -66,12 +68,6 @@ def test_every_objective_begins_with_its_weights(theirs, objective):
     load_weights(Path("out/model.safetensors"), network)
     assert network.weights().keys() == theirs.keys() - {HEAD}
     assert all(torch.equal(value, theirs[name]) for name, value in network.weights().items())
-
-
-def test_the_tokenizer_puts_a_token_before_a_text():
-    run()
-    tokenizer, roles = adopt_from_model(Path("out"), "theirs")
-    assert roles is None and tokenizer.encode("a<mask>").tokens[0] == "<s>"
 
 
 def test_a_tokenizer_with_other_names_stays_as_it_is():
@@ -116,23 +112,14 @@ def test_what_does_not_fit_is_one_line(theirs):
     assert load_file("out/model.safetensors").keys() == theirs.keys() - {HEAD}
 
 
-def test_a_gpt_bert_or_a_label_model_is_refused():
-    written = {"vocab_size": 96, **dict.fromkeys(("hidden_size", "intermediate_size"), 8), "model_type": "gpt_bert"}
-    written |= {"num_attention_heads": 1, "num_hidden_layers": 1, "max_position_embeddings": 8}
-    written |= {"position_bucket_size": 4, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
-    write_json("theirs/config.json", written | {"layer_norm_eps": 1e-5})
-    assert "is a gpt_bert model: set model.architecture: gpt_bert" in refused()
-    values = {"models": {"more": {"languages": ["eng"], "model": {"architecture": "norbert4"}}}}
-    values["models"]["more"]["train"] = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
-    with pytest.raises(UserError, match="norbert4 has no labels"):
-        Configuration([("config.yaml", values)]).model("more")
-
-
 def test_the_settings_say_which_architecture_it_is():
     """For GPT-BERT they say nothing, as before."""
     more = {"languages": ["eng"], "model": {"source": "./theirs", "architecture": "norbert4"}}
     configuration = Configuration([("config.yaml", {"models": {"more": more}})])
     assert settings_of(configuration, "more", "base_model")["architecture"] == "norbert4"
+    labels = {"train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}}
+    with pytest.raises(UserError, match="norbert4 has no labels"):
+        Configuration([("config.yaml", {"models": {"more": more | labels}})]).model("more")
     plain = Configuration([("config.yaml", {"models": {"more": more | {"model": {"source": "./theirs"}}}})])
     assert "architecture" not in settings_of(plain, "more", "base_model")
     assert size_of_model(Graph(configuration), "more").parameters == run()["figures"]["parameters"]

@@ -71,16 +71,15 @@ def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub):
 
 
 @pytest.mark.parametrize(
-    ("files", "access", "revision", "message"),
+    ("files", "revision", "message"),
     [
-        ({"tokenizer.json": b""}, {}, "v9", "has no revision 'v9': correct tokenizer.revision"),
-        ({"README.md": b""}, {}, "main", "has no tokenizer.json; it has README.md; name your own tokenizer.json"),
-        ({"tokenizer.json": b"{}"}, {}, "main", "a file of the `tokenizers` library is expected"),
+        ({"tokenizer.json": b""}, "v9", "has no revision 'v9': correct tokenizer.revision"),
+        ({"README.md": b""}, "main", "has no tokenizer.json; it has README.md; name your own tokenizer.json"),
+        ({"tokenizer.json": b"{}"}, "main", "a file of the `tokenizers` library is expected"),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_leaves_nothing(hub, files, access, revision, message):
-    if files:
-        hub.commit(REPOSITORY_ON_HUB, files, **access)
+def test_what_cannot_be_used_is_one_line_and_leaves_nothing(hub, files, revision, message):
+    hub.commit(REPOSITORY_ON_HUB, files)
     values = CONFIGURATION | {"tokenizer": {"source": REPOSITORY, "revision": revision}}
     Path("config/config.yaml").write_text(yaml.safe_dump(values))
     line = refusal(run())
@@ -89,17 +88,15 @@ def test_what_cannot_be_used_is_one_line_and_leaves_nothing(hub, files, access, 
 
 
 def test_it_is_a_change_of_settings_only_where_it_is_read(folder):
-
     def settings(**tokenizer) -> str:
         return json.dumps(settings_of(Configuration([("test", {"tokenizer": tokenizer})]), "eng", "tokenizer"))
 
     assert settings() == settings(revision="v2")
     assert settings(source=REPOSITORY) != settings(source=REPOSITORY, revision="v2")
     assert settings(source=REPOSITORY) == settings(source=REPOSITORY, vocab_size=300, min_frequency=9)
-    special = [{"content": token, "special": True} for token in ("<s>", "</s>", "<pad>", "<mask>")]
-    text = json.dumps({"model": {"vocab": {}}, "added_tokens": special})
+    text = tokenizer_file(270)["tokenizer.json"].decode()
     Path("own.json").write_text(text)
-    assert settings(source="own.json") == settings(source="own.json", vocab_size=300, revision="v2")
-    before = settings(source="own.json")
+    before = settings(source="own.json", vocab_size=300, revision="v2")
+    assert before == settings(source="own.json")
     Path("own.json").write_text(f" {text}")
     assert settings(source="own.json") != before

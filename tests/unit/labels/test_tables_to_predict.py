@@ -13,7 +13,6 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels.card import completed
 from babelmill.labels.prediction import cells_of, certainty, write_table
-from babelmill.stages import PredictStage
 from babelmill.tables.rows import Table
 from babelmill.tables.text import Form
 from helpers.stages import settings_of
@@ -82,16 +81,6 @@ def settings(part: str, **predict) -> dict:
     """The settings of a table, where the section says something else."""
     occ = OCC | {"predict": OCC["predict"] | predict}
     return settings_of(Configuration([("test", {"models": {"occ": occ}})]), "occ", part)
-
-
-def test_a_column_that_is_not_there_is_found_before_the_training(folder):
-    Path("census.csv").write_text("id,occupation\n1,fisher\n")
-    configuration = Configuration([("test", {"models": {"occ": OCC}})])
-    line = (
-        r"predict.inputs.census of model occ: text_column = 'text': a column of census.csv is expected: id, occupation"
-    )
-    with pytest.raises(UserError, match=line):
-        PredictStage.refuse(configuration, "occ", "census")
 
 
 def test_each_table_has_settings_of_its_own(folder):

@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from torch.nn import functional as F
 
-from babelmill.model.attention import position_buckets, visible
+from babelmill.model.attention import position_buckets
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime.processes import Processes
 from babelmill.training.kernels.dropout import Keys
@@ -133,24 +133,6 @@ def test_causal_rows_do_not_see_the_future_and_documents_do_not_see_each_other()
     assert same[1].tolist() == [t < 25 for t in range(40)]
 
 
-@pytest.mark.parametrize("switches", [{}, {"gate": False}, {"layer_mixing": False}])
-def test_activation_checkpointing_changes_no_number(switches):
-    """With dropout on: the recomputation draws the same numbers. It does recompute."""
-    gradients, calls = [], [0, 0]
-    for checkpointing in (False, True):
-        model = GPTBert(tiny(**switches).config, activation_checkpointing=checkpointing)
-        model.load_state_dict(tiny(**switches).state_dict())
-        for layer in [*model.transformer.attention_layers, *model.transformer.mlp_layers]:
-            layer.register_forward_pre_hook(lambda *_, i=int(checkpointing): calls.__setitem__(i, calls[i] + 1))
-        torch.manual_seed(1)
-        input_ids = torch.arange(40).view(2, 20)
-        model(input_ids, training_mask(input_ids * 0, torch.tensor([True, False]))).square().mean().backward()
-        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
-    assert calls == [6, 12]
-    for name in gradients[0]:
-        torch.testing.assert_close(gradients[0][name], gradients[1][name], rtol=1e-5, atol=1e-7)
-
-
 @pytest.fixture
 def mixed():
     """A model of eleven rows of layer mixing (two blocks of its sums), each read by all later ones, and its inputs."""
@@ -159,14 +141,6 @@ def mixed():
         torch.nn.init.normal_(alpha, std=0.3)
     input_ids = torch.arange(24).view(2, 12)
     return model, (input_ids, training_mask(input_ids * 0, torch.tensor([True, False])))
-
-
-def states(model, input_ids, allowed, implementation="sdpa"):
-    """The hidden states after the embedding and each layer, and the logits."""
-    hidden, relative = model.embedding(input_ids)
-    seen, buckets = visible(allowed, hidden.dtype), model.buckets(input_ids.size(1), hidden.device)
-    outputs, _ = model.transformer(hidden, relative, buckets, seen, implementation)
-    return outputs, model.logits(outputs[-1])
 
 
 def test_layer_mixing_is_its_formula(mixed):
@@ -189,62 +163,3 @@ def test_layer_mixing_is_its_formula(mixed):
     weights = list(mixing.alphas)
     found, wanted = (torch.autograd.grad(x.pow(2).sum(), weights) for x in (mix(*inputs), torch.stack(xs)))
     torch.testing.assert_close(found, wanted)
-
-
-def test_any_gradient_of_one_graph(mixed):
-    """Of attribution and probing: parts of the graph, one after another, backwards from anywhere to anywhere."""
-    model, inputs = mixed
-
-    def gradient(outputs, logits, part):
-        target, source = part
-        target = logits if target is None else outputs[target]
-        return torch.autograd.grad(target.square().sum(), outputs[source], retain_graph=True)[0]
-
-    parts = [(None, 3), (None, 1), (4, 1), (2, 0), (None, 3), (None, 5), (3, 2)]
-    shared = states(model, *inputs)
-    for part in parts:
-        torch.testing.assert_close(gradient(*shared, part), gradient(*states(model, *inputs), part))
-
-
-def test_composes_with_pytorch(mixed):
-    """torch.func.grad and vmap, tracing, and a gradient of the gradient (with the plain attention)."""
-    model, (input_ids, allowed) = mixed
-    weights = dict(model.named_parameters())
-
-    def loss(weights, ids, mask):
-        return torch.func.functional_call(model, weights, (ids[None], mask[None])).square().mean()
-
-    each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(weights, input_ids, allowed)
-    for row in range(len(input_ids)):
-        wanted = torch.autograd.grad(loss(weights, input_ids[row], allowed[row]), list(weights.values()))
-        for name, gradient in zip(weights, wanted, strict=True):
-            torch.testing.assert_close(each[name][row], gradient, msg=lambda text, n=name: f"{n}: {text}")
-    traced = torch.jit.trace(model, (input_ids, allowed), check_trace=False)
-    torch.testing.assert_close(traced(input_ids.flip(0), allowed), model(input_ids.flip(0), allowed))
-
-    def of_states(hidden):
-        relative = model.embedding(input_ids)[1]
-        seen = visible(allowed, hidden.dtype)
-        return (
-            model.transformer(hidden, relative, model.buckets(12, hidden.device), seen, "plain")[0][-1].square().sum()
-        )
-
-    hidden = model.embedding(input_ids)[0].detach().requires_grad_()
-    vector = torch.randn_like(hidden)
-    (first,) = torch.autograd.grad(of_states(hidden), hidden, create_graph=True)
-    (second,) = torch.autograd.grad((first * vector).sum(), hidden)
-    step = 1e-5 * vector
-    moved = [torch.autograd.grad(of_states(hidden + sign * step), hidden)[0] for sign in (1, -1)]
-    torch.testing.assert_close(second, (moved[0] - moved[1]) / 2e-5, rtol=1e-5, atol=1e-5)
-
-
-def test_ltg_bert_has_neither_gate_nor_mixing():
-    names = tiny(gate=False, layer_mixing=False).state_dict().keys()
-    assert not any("dwa" in name or "in_proj_vg" in name for name in names)
-    assert "transformer.attention_layers.0.in_proj_v.weight" in names
-
-
-def test_longer_than_max_position_embeddings():
-    model = tiny().eval()
-    input_ids = torch.arange(600)[None] % 50
-    assert model(input_ids, torch.ones(1, 1, 1, 1, dtype=torch.bool)).isfinite().all()

@@ -81,16 +81,6 @@ def test_windows_and_documents():
     assert differs[1].tolist() == [t >= 30 for t in range(40)]
 
 
-def test_only_distances_matter():
-    """But for the rounding of angles to float32, as published."""
-    model, ids = tiny().double().eval(), torch.arange(1, 31)[None]
-    alone = model(ids, torch.ones(1, 1, 30, 30, dtype=torch.bool))
-    segments = (torch.arange(60) >= 30).long()[None]
-    twice = model(ids.repeat(1, 2), training_mask(segments, torch.tensor([False])))
-    torch.testing.assert_close(twice[:, 30:], alone, rtol=0, atol=1e-5)
-    assert (twice[:, :30] - alone).abs().max() < 1e-9
-
-
 def test_sizes():
     """The number of parameters, and of elements of matrices, as the plan calculates them without making the model."""
     model = tiny()
@@ -127,10 +117,3 @@ def test_the_gradient_of_capped_scores():
     close(total, wanted.detach())
     close(gradient, torch.autograd.grad(wanted, scores)[0])
     close(statistics[:, 0], F.cross_entropy(logits, targets, reduction="none").detach())
-
-
-def test_state_dict_has_exactly_the_published_names(golden):
-    shape, numbers = golden
-    assert {f"weight.{name}" for name in NorBERT4(shape).state_dict()} == {
-        n for n in numbers if n.startswith("weight.")
-    }

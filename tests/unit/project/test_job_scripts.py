@@ -49,11 +49,6 @@ def test_a_job_knows_its_end(job):
     assert 0 <= int(printed["now"]) + 20 * 60 - int(printed["BABELMILL_JOB_END"]) <= 5
 
 
-def test_pbs_begins_elsewhere(job, tmp_path):
-    run = job("pwd", PBS_JOBID="1", PBS_O_WORKDIR=str(tmp_path))
-    assert run.communicate()[0].strip() == str(tmp_path) and (tmp_path / ".snakemake/jobs/1.code").is_file()
-
-
 def test_a_job_that_wants_another_turn_says_so_by_its_exit_code(job):
     (job.jobs / "1.code").write_text("0\n")  # of an earlier job with this number
     assert job('touch "$BABELMILL_AGAIN"; exit 1', JOB_ID="1").wait() == 99

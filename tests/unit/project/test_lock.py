@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -73,15 +72,6 @@ def test_what_packages_need_is_locked_too():
                     assert canonicalize_name(needed.name) in {each.name for each in found}, f"{package}: {text}"
 
 
-def test_pytorchs_packages_stand_alone():
-    assert not [
-        name for name in names_of("lock.txt", "lock-tools.txt") if re.match("torch|triton|nvidia-cu|cuda-", name)
-    ]
-    assert LOCKS["lock-torch.txt"].splitlines()[1].startswith("torch==")
-    cpu = (ROOT / "envs/torch-cpu.sha256").read_text(encoding="utf-8").splitlines()[2:]
-    assert cpu and all(f"--hash=sha256:{line.split()[0]}" in LOCKS["lock-torch.txt"] for line in cpu)
-
-
 def test_the_licence_of_every_locked_package_that_is_installed_is_listed():
     listed = dict(line.split(": ", 1) for line in (ROOT / "envs/licences.txt").read_text().splitlines()[1:])
     here = {
@@ -146,12 +136,3 @@ def test_a_file_with_another_hash_is_refused(install, tmp_path, name, version, s
         content.writestr("worse.py", "")
     errors, found = install()
     assert said in errors and not [folder for folder in found if folder.startswith(name)]
-
-
-def test_another_build_of_pytorch_that_is_installed_already_stays(install, tmp_path):
-    (site,) = (tmp_path / "environment").glob("lib/python*/site-packages")
-    file = tmp_path / "wheels/torch-2+rocm-py3-none-any.whl"
-    wheel(file.parent, "torch", "2+rocm")
-    zipfile.ZipFile(file).extractall(site)
-    file.unlink()
-    assert install()[1] == ["torch-2+rocm.dist-info", "wool-1.dist-info"]

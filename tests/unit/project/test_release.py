@@ -57,12 +57,7 @@ def test_a_release_writes_its_number_wherever_it_stands(clone):
     ("version", "reason"),
     [
         ("", "three numbers"),
-        ("98.0", "three numbers"),
-        ("v98.0.0", "three numbers"),
-        ("98.0.01", "three numbers"),
-        ("098.0.0", "three numbers"),
         ("0.3.0", "the next one has a higher number"),
-        ("0.0.1", "the next one has a higher number"),
         ("99.0.0", "git has a tag v99.0.0"),
     ],
 )
@@ -70,10 +65,3 @@ def test_what_is_no_next_release_is_refused(clone, version, reason):
     git("tag", "v99.0.0")
     with pytest.raises(UserError, match=reason):
         release.refuse(version)
-
-
-def test_a_release_needs_committed_files(clone):
-    release.refuse("98.0.0")
-    (clone / "new.txt").write_text("")
-    with pytest.raises(UserError, match="git status lists changes"):
-        release.refuse("98.0.0")

@@ -93,12 +93,5 @@ def test_every_weight_is_named_and_no_other(golden):
             UserError, match=f"^it: {odd} is missing, or is not a weight of a LLaDA model with 3 layers"
         ):
             llada.names_of(names, layers, "it")
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [("alibi", True, "alibi = True"), ("block_type", "sequential", "block_type"), ("d_model", None, "d_model = None")],
-)
-def test_another_architecture_is_refused(golden, key, value, message):
-    with pytest.raises(UserError, match=f"^it: {message}"):
-        llada.config_of(golden[0] | {key: value}, "it")
+    with pytest.raises(UserError, match=r"^it: alibi = True"):
+        llada.config_of(config | {"alibi": True}, "it")

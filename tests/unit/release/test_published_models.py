@@ -76,13 +76,9 @@ def test_the_shape(golden, tmp_path):
     "changes, message",
     [
         ({"hidden_size": 48}, r"classifier.nonlinearity.1.bias is \[24\], but must be \[48\]"),
-        ({"num_hidden_layers": 2}, r"attention_layers.2.in_proj_qk.bias is \[48\], but must be absent"),
         ({"num_hidden_layers": 4}, r"attention_layers.3.in_proj_qk.bias is absent, but must be \[48\]"),
-        ({"position_bucket_size": 16}, r"relative_embedding is \[63, 24\], but must be \[31, 24\]"),
-        ({"vocab_size": 128}, r"\[96\], but must be \[128\]"),
         ({"num_attention_heads": 5}, "num_attention_heads = 5 does not divide hidden_size"),
         ({"layer_norm_eps": None}, "it: config.json: layer_norm_eps = None"),
-        ({"layer_norm_eps": float("nan")}, "it: config.json: layer_norm_eps = nan"),
         ({"hidden_size": "24"}, "it: config.json: hidden_size = '24'"),
         ({"hidden_size": 2**40}, "it: config.json: hidden_size = 1099511627776"),
         ({"num_hidden_layers": 900}, "it: config.json: num_hidden_layers = 900: it has"),

@@ -9,23 +9,17 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timedelta
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from babelmill.core import bars
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import slurm
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.run_folder import Record, RunFolder
 from babelmill.runtime.run_lock import holder, locked
 from babelmill.runtime.slurm import Stop
-from babelmill.runtime.watching import Progress
-from babelmill.training.networks.loss import summarize
-from babelmill.training.plan.objectives import objective_of
 from helpers.damage import flip_a_bit
 from helpers.training.training_data import section
 
@@ -78,18 +72,6 @@ def test_damage_is_found_and_the_one_before_taken(tmp_path, caplog, damage):
             os.replace(tmp_path / f"step-00000002{end}", path.with_suffix(end))
     assert checkpoints.newest() == 5
     assert "step-00000010.safetensors is damaged" in caplog.text
-
-
-def test_a_half_written_checkpoint_does_not_count(tmp_path):
-    checkpoints = Checkpoints(tmp_path, keep=3)
-    checkpoints.save(5, TENSORS, {})
-    (tmp_path / "step-00000010.safetensors").write_bytes(b"complete, but its seal was not written")
-    (tmp_path / ".step-00000010.safetensors.x1y2").write_bytes(b"half")
-    assert checkpoints.newest() == 5
-    checkpoints.save(15, TENSORS, {})
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"step-{step:08d}.{end}" for step in (5, 15) for end in ("json", "safetensors")
-    }
 
 
 # The lock.
@@ -230,18 +212,6 @@ def test_the_record_drops_what_came_after_the_checkpoint(tmp_path):
     assert not Record(path, 1).validated
 
 
-def test_means_by_objective_and_language():
-    sums = np.array([[30.0, 1, 5], [40.0, 1, 10], [60.0, 1, 0], [0.0, 0, 0]])
-    counts = np.array([10, 20, 10, 0])
-    objective = objective_of(section("train", hybrid_ratio="1/4"))
-    line = summarize(sums, counts, ["eng", "deu"], objective)
-    assert (line["loss_masked"], line["loss_causal"]) == (4.5, 2.0)
-    assert line["loss"] == 0.25 * 4.5 + 0.75 * 2.0
-    assert line["perplexity"] == pytest.approx(np.exp(line["loss"]))
-    assert line["languages"]["deu"] == {"loss": 6.0, "loss_masked": 6.0, "loss_causal": None}
-    assert "languages" not in summarize(sums[:2], counts[:2], ["eng"], objective)
-
-
 def test_the_logs_of_all_attempts_are_counted(tmp_path):
     """Also of a run that was interrupted and begun again, where Snakemake begins with 1 again, too."""
     before = logging.getLogger().handlers[:]
@@ -254,17 +224,6 @@ def test_the_logs_of_all_attempts_are_counted(tmp_path):
     logs = sorted(folder.path.glob("logs/*"))
     assert [path.stem.split("_", 1)[1] for path in logs] == [f"attempt{number}" for number in (1, 2, 3)]
     assert "attempt 3 of test on" in logs[2].read_text()
-
-
-def test_time_left_goes_by_tokens(caplog, monkeypatch):
-    """Half of the steps of a run whose batches grow are far less than half of its time."""
-    caplog.set_level(logging.INFO)
-    now = 1000.0
-    monkeypatch.setattr(bars, "time", SimpleNamespace(monotonic=lambda: now))
-    progress = Progress(1000, 10, 11_000)
-    now += 60.0
-    progress.show({"step": 5, "loss": 2.5, "tokens_per_second": 1234.0, "tokens": 2000})
-    assert "0:09:00 left" in caplog.text
 
 
 def test_a_full_disk_while_the_record_is_written(tmp_path):
@@ -330,11 +289,6 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(mirror, s
 def test_where_it_cannot_begin_a_line_says_why(mirror):
     (mirror.folder / "identity.json").unlink()
     assert "W&B: turned off for the rest of this run: [Errno 2] No such file" in mirror()[0]
-
-
-def test_it_is_no_warning_that_the_user_is_offline(mirror):
-    assert mirror(WANDB_MODE="offline")[0] == ""
-    assert len(list(mirror.folder.glob("wandb/offline-run-*/*.wandb"))) == 1
 
 
 @pytest.mark.slow

@@ -18,8 +18,3 @@ def test_figures_and_energy(gpu, monkeypatch):  # noqa: F811
     assert figures.joules() == 4
     monkeypatch.undo()
     assert figures.joules() is None and figures.figures == {}, "nobody answers"
-
-
-def test_on_a_cpu_nobody_asks(gpu):  # noqa: F811
-    figures = GpuFigures(torch.device("cpu"))
-    assert figures.joules() is None and figures.figures == {}

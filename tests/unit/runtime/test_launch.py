@@ -38,12 +38,6 @@ class Launcher(Program):
         return self.wait(), output
 
 
-def test_processes_are_told_what_torchrun_tells_them():
-    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS"]
-    code, output = Launcher(f"print(*(os.environ[name] for name in {names}))").outcome()
-    assert code == 0 and sorted(output.splitlines()) == ["0 2 0 2 1", "1 2 1 2 1"]
-
-
 @pytest.mark.parametrize(
     ("end", "code"), [("sys.exit(3)", 3), ("sys.exit(75)", 75), ("os.kill(os.getpid(), signal.SIGKILL)", 1)]
 )

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import warnings
 
 import pytest
 import torch
@@ -36,20 +35,3 @@ def test_pytorch_reads_the_variable_after_the_start():
     environment = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == f"{OURS}\n"
-
-
-def test_what_pytorch_says_of_our_choices_is_not_in_the_log():
-    words = "Attempting to run cuBLAS, but there was no current CUDA context! Attempting to set the primary context..."
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        processes.Processes.start(torch.get_num_threads())
-        for text in (words, "TensorFloat32 tensor cores for float32 matrix multiplication available", "another"):
-            warnings.warn(text, stacklevel=1)
-    assert [str(warning.message) for warning in seen] == ["another"]
-
-
-def test_gpus_connect_at_once():
-    """NCCL connects when the group begins only if it is told the GPU; otherwise a bad network shows minutes later."""
-    gpu = torch.device("cuda", 1)
-    assert processes.group_of(gpu) == {"backend": "cpu:gloo,cuda:nccl", "device_id": gpu}
-    assert processes.group_of(torch.device("cpu")) == {"backend": "gloo"}

@@ -12,8 +12,8 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import Rules, Task, read_rules, rules_of_model, submission_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.suites.challenge import checks, files, leaderboard
-from babelmill.suites.challenge.results import Results, Scored, Tuned, predictions
+from babelmill.suites import challenge
+from babelmill.suites.challenge import Results, Scored, Tuned
 from helpers import ROOT
 from helpers.results.challenge_scores import CODE, choices, entry_of, entry_of_shares, put
 from helpers.stages import any_settings
@@ -97,33 +97,26 @@ def asking_for(made: Results, *points: float) -> Results:
 
 def refused(made: Results) -> list[str]:
     """What the challenge would refuse."""
-    found = [line for name in made.fast for line in checks.wrong_at_checkpoints(made, name)]
-    return [*checks.wrong_in_strict(files.strict(made, "eng")[0], made.rules), *found]
+    found = [line for name in made.fast for line in challenge.wrong_at_checkpoints(made, name)]
+    return [*challenge.wrong_in_strict(challenge.strict(made, "eng")[0], made.rules), *found]
 
 
 @pytest.mark.parametrize(("name", "points"), [("complete", [1, 2]), ("partial", [1, 2, 3])])
 def test_the_file_is_what_the_challenges_program_writes(tmp_path, made, name, points):
     """`partial`: a checkpoint is missing. Its scores are null, and so are all surprisals for the age of acquisition."""
     made = asking_for(made, *points)
-    files.write(tmp_path / "made.json", files.strict(made, "eng")[0])
+    challenge.write_file(tmp_path / "made.json", challenge.strict(made, "eng")[0])
     assert (tmp_path / "made.json").read_text() == STORED["official"][name]
     assert refused(made) == []
-
-
-def test_snapshots_that_the_challenge_does_not_ask_for_are_left_out(made):
-    content, _ = files.strict(asking_for(made, 2), "eng")
-    assert {row["step"] for row in content["aoa_surprisals"]["results"]} == {"chck_2M"}
-    assert content["aoa_surprisals"]["metadata"]["completed_steps"] == 1
-    assert all(len(each) == 1 for each in content["fast_eval_results"].values())
 
 
 def test_scores_that_the_model_should_have_are_missed(made):
     more = dataclasses.replace(asking_for(made, 1, 2, 3), there=frozenset({*CHECKPOINTS, "chck_3M"}))
     with pytest.raises(UserError, match=r"scores\.json: has no scores of the snapshot chck_3M; add blimp_fast to"):
-        files.strict(more, "eng")
+        challenge.strict(more, "eng")
     masked = {"reading": dataclasses.replace(made.scored["reading"], method="masked")}
     with pytest.raises(UserError, match=r"scores\.json: has no masked score of eng, only causal; set evaluation\.back"):
-        leaderboard.numbers(dataclasses.replace(made, scored=masked), {}, {})
+        challenge.numbers(dataclasses.replace(made, scored=masked), {}, {})
 
 
 @pytest.mark.parametrize(
@@ -138,7 +131,7 @@ def test_scores_that_the_model_should_have_are_missed(made):
 def test_what_the_challenge_refuses_is_refused(edit, line):
     content = json.loads(STORED["official"]["complete"])
     edit(content)
-    (found,) = checks.wrong_in_strict(content, small_rules())
+    (found,) = challenge.wrong_in_strict(content, small_rules())
     assert found.startswith(line), found
 
 
@@ -156,31 +149,24 @@ def test_what_the_challenge_refuses_at_checkpoints_is_refused(made):
 def test_what_is_missing_is_not_refused_but_counts_0(made):
     full, fast = ({name: each for name, each in of.items() if name != "ewok"} for of in (made.scored, made.fast))
     made = dataclasses.replace(made, scored=full, fast=fast)
-    content, right = files.strict(made, "eng")
+    content, right = challenge.strict(made, "eng")
     assert content["ewok"] is None and content["glue"] == {} and content["fast_eval_results"]["ewok"] == [None, None]
     assert refused(made) == []
-    found = leaderboard.numbers(made, right, {"ewok": "not scored", "glue": "needs fine-tuning"})
-    mean, missing = leaderboard.overall(made.rules, found), ["ewok: not scored", "glue: needs fine-tuning"]
+    found = challenge.numbers(made, right, {"ewok": "not scored", "glue": "needs fine-tuning"})
+    mean, missing = challenge.overall(made.rules, found), ["ewok: not scored", "glue: needs fine-tuning"]
     assert [reason for each in found.values() for reason in each.missing] == missing == mean.missing
     assert found["ewok"].value == found["glue"].value == 0
     assert mean.value == pytest.approx(sum(each.value for each in found.values()) / 9)
     assert mean.half == pytest.approx(sum(each.half**2 for each in found.values()) ** 0.5 / 9)
 
 
-def test_another_option_with_the_text_of_the_right_one_is_right(tmp_path):
-    items = [("p", ["", ""], ["Same.", "Same. "], 1, [-1.0, -1.0]), ("p", ["", ""], ["No.", "Yes."], 1, [-1.0, -1.0])]
-    where = put(tmp_path / "mine", choices(items), entry_of([1, 0], ["p", "p"]))
-    _, points = predictions(Scored(where, Task(suite="mine"), CODE, "causal"))
-    assert points["p"].tolist() == [1, 0]
-
-
 def test_the_numbers_are_means_of_subtasks_in_percent(made):
     """One of two subtasks with 2 of 2 right, and 1 of 2; a pair of two equal sentences is right."""
-    _, right = files.strict(made, "eng")
+    _, right = challenge.strict(made, "eng")
     right["blimp"]["passive_1"][:] = [1, 0]
     assert right["blimp"]["principle_A_case_2"][-1] == 1, "the two sentences are equal, the scores, too"
     right["blimp"]["principle_A_case_2"][:] = [1, 1]
-    found = leaderboard.numbers(made, right, {})
+    found = challenge.numbers(made, right, {})
     assert found["blimp"].value == pytest.approx(75)
     assert found["aoa"].value == pytest.approx(100 * STORED["items"]["score"])
     assert found["aoa"].as_json()["interval"][0] < 0 <= found["ewok"].as_json()["interval"][0]
@@ -189,7 +175,7 @@ def test_the_numbers_are_means_of_subtasks_in_percent(made):
     assert found["reading"].value == pytest.approx(50 * (parts["spr"] + parts["rt"]))
     assert found["reading"].half == pytest.approx(2), "that of the stage score: both parts have the same words"
     del right["blimp"]["passive_1"]
-    found = leaderboard.numbers(made, right, {})
+    found = challenge.numbers(made, right, {})
     assert found["blimp"].value == pytest.approx(50) and found["blimp"].missing == ["blimp: no items of passive_1"]
 
 
@@ -209,7 +195,7 @@ CARD = "---\nlicense: mit\n---\n# eng\n" + "A small model of English. " * 10
 def test_model_cards(tmp_path, text, line):
     if text:
         (tmp_path / "README.md").write_text(text)
-    found = [*checks.wrong_in_card(tmp_path)]
+    found = [*challenge.wrong_in_card(tmp_path)]
     assert len(found) == bool(line) and (not line or line in found[0]), found
 
 
@@ -225,14 +211,14 @@ def test_multilingual_files(tmp_path):
     )
     scored = {"hellaswag_nl_mubench": Scored(where, task, CODE, "causal")}
     of = asking_for(Results(rules, scored, scored, there=frozenset({"chck_1M"})), 1, 2)
-    scores, predictions = files.multilingual(of)
+    scores, predictions = challenge.multilingual(of)
     assert scores == {"hellaswag_nl_mubench": {"hellaswag_nl_mubench": 0.75}}
     row = predictions["zeroshot"]["hellaswag_nl_mubench"]
     assert row["acc,none"] == 0.75 and row["acc_stderr,none"] == pytest.approx(0.25)
     assert predictions["fast_eval_results"] == [{"hellaswag_nl_mubench": 0.5}, {}]
-    found = leaderboard.numbers(of, {}, {})
+    found = challenge.numbers(of, {}, {})
     of_dutch = sum(each.group == "nld" for each in rules.numbers.values())
-    assert leaderboard.overall(rules, found).value == pytest.approx(75 / of_dutch / 3)
+    assert challenge.overall(rules, found).value == pytest.approx(75 / of_dutch / 3)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +236,7 @@ def test_items_that_the_challenge_scores_itself_need_a_name_and_scores(tmp_path,
     where = put(tmp_path / "hanzi_pinyin", columns, entry_of([1], ["all"]))
     mine = {"hanzi_pinyin": Scored(where, rules.tasks["hanzi_pinyin"], CODE, "causal")}
     with pytest.raises(UserError, match=message):
-        files.multilingual(Results(rules, mine))
+        challenge.multilingual(Results(rules, mine))
 
 
 @pytest.mark.parametrize("name", ["babylm_strict_small", "babylm_strict", "babylm_multilingual"])
@@ -286,27 +272,12 @@ def test_scores_after_fine_tuning(tmp_path):
     about |= {"numbers": numbers}
     rules = Rules.model_validate(about | {"tasks": {"glue": task.model_dump()}})
     tuned = {"glue": Tuned({"rte": rte}, "eng")}
-    content, _ = files.strict(Results(rules, tuned=tuned), "eng")
+    content, _ = challenge.strict(Results(rules, tuned=tuned), "eng")
     rows = [{"id": "rte_0", "pred": 1}, {"id": "rte_1", "pred": 1}, {"id": "rte_2", "pred": 0}]
-    assert content["glue"] == {"rte": {"predictions": rows}} and not [*checks.wrong_in_strict(content, rules)]
-    found = leaderboard.numbers(Results(rules, tuned=tuned), {}, {})["glue"]
+    assert content["glue"] == {"rte": {"predictions": rows}} and not [*challenge.wrong_in_strict(content, rules)]
+    found = challenge.numbers(Results(rules, tuned=tuned), {}, {})["glue"]
     assert found.value == pytest.approx(20.0) and found.missing == ["glue: the model is not fine-tuned for wsc"]
     of_language = {"sib200_en": Tuned({"sib200": rte}, "eng")}
-    scores, predictions = files.multilingual(Results(read_rules("babylm_2026_multilingual"), tuned=of_language))
+    scores, predictions = challenge.multilingual(Results(read_rules("babylm_2026_multilingual"), tuned=of_language))
     assert scores == {"sib200": {"en": 0.4}}
     assert predictions["finetune"]["sib200_en"][0] == {"index": 0, "prediction": "1"}
-
-
-def test_tags_of_words_that_are_only_predicted(tmp_path):
-    """The multilingual file has the score of the scored sentences, and the tags of others; a word may have none."""
-    folder = write_tuned(tmp_path / "pos/12", ["NOUN", "VERB"], ["NOUN", "NOUN"], 0.5)
-    table = {"language": ["eng"] * 4 + ["nld"], "sentence": [0, 0, 0, 1, 0], "prediction": ["DET", None, "X", "X", "Y"]}
-    pq.write_table(pa.table(table), folder / "predicted.parquet")
-    names = ["predictions.parquet", "predicted.parquet", "scores.json"]
-    manifest.write(folder, any_settings("tune"), names)
-    rules = read_rules("babylm_2026_multilingual")
-    tuned = {"pos_en": Tuned({"pos": folder}, "eng")}
-    scores, predictions = files.multilingual(Results(rules, tuned=tuned))
-    assert scores == {"pos": {"en": 0.5}}
-    assert predictions["finetune"] == {"pos_en": [{"index": 0, "prediction": "DET X"}, {"index": 1, "prediction": "X"}]}
-    assert leaderboard.numbers(Results(rules, tuned=tuned), {}, {})["pos_en"].value == pytest.approx(50.0)

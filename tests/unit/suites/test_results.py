@@ -4,14 +4,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from babelmill.evaluation.suite_scores import chance, headline, headline_method, most_pairs, sample_of, unit_of_scores
+from babelmill.evaluation.suite_scores import chance, headline, headline_method, most_pairs, sample_of
 from babelmill.stages import ScoreStage
 from babelmill.suites.items import texts_of
 from babelmill.suites.kinds import OfSentences
 from babelmill.suites.results import mean_of_groups, sample, share, summary, wilson
 from helpers.suite_files import pairs_of
 
-CHOICES = OfSentences("item")
+CHOICES = OfSentences()
 
 
 def settings(**values) -> ScoreStage:
@@ -130,7 +130,7 @@ def test_how_many_pairs_a_method_scores_and_when_they_are_a_sample():
     assert sample_of(scores(10), "masked") == "sample of 5 pairs of each paradigm"
 
 
-def test_chance_and_the_unit_of_a_score():
+def test_chance():
     scores = {"kind": "choices", "languages": {"eng": {"pairs": {"chance": 0.4}}}}
-    assert chance(scores) == 0.4 and unit_of_scores(scores) == "% right"
+    assert chance(scores) == 0.4
     assert chance(scores | {"measure": "partial R²"}) == 0

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy.stats import pearsonr
 
 from babelmill.core.files import UserError
-from babelmill.suites import acquisition, reading
-from babelmill.suites.acquisition import age_of_children, share, sigmoid
+from babelmill.suites import reading
+from babelmill.suites.acquisition import share, sigmoid
 from babelmill.suites.items import MONTHS, NUMBERS, TEXTS, read_acquisition, read_reading_times
 from babelmill.suites.kinds import ReadingTimes, Scored
 from helpers.suite_files import read_items
@@ -72,7 +71,7 @@ def test_two_models_are_compared_on_the_same_resamples():
     before, times = random.normal(size=200), table[reading.SELF_PACED].to_numpy()
     table = table.append_column("causal_prev", pa.array(before))
     surprisals = times + random.normal(size=200), random.normal(size=200)
-    sides = [Scored(table.append_column("causal", pa.array(each)), "causal", {}) for each in surprisals]
+    sides = [Scored(table.append_column("causal", pa.array(each)), "causal") for each in surprisals]
     assert ReadingTimes().difference(sides[:1] * 2) == ("200 words", 0.0, [0.0, 0.0])
     over, value, (low, high) = ReadingTimes().difference(sides) or ("", 0, (0, 0))
     assert over == "200 words" and 0 < low < value < high
@@ -85,75 +84,10 @@ def children_who_learn_at(age: float) -> list[float]:
     return sigmoid(np.array(MONTHS, float), 1.0, 0.8, age, 0.0).round(4).tolist()
 
 
-def learning(words, children, middles, points=(1, 2, 4, 8, 20, 50, 100)) -> list[dict]:
-    """What snapshots have scored of a model that learns each word after 10 ** middle words: from 9 nats to 1."""
-    return [
-        {"snapshot": f"chck_{point}M", "million_words": float(point), "target_word": word, "tokens": 1}
-        | {"children": children.get(word), "vocabulary": 8103}
-        | {"causal": 9 - sigmoid(6 + np.log10(point), 8.0, 6.0, middle, 0.0)}
-        for point in points
-        for word, middle in zip(words, middles, strict=True)
-    ]
-
-
-def summary(rows: list[dict]) -> dict:
-    return acquisition.summary(pa.Table.from_pylist(rows), "causal")
-
-
-def test_words_are_learnt_in_the_order_of_children_or_not():
-    ages, words = [18, 19, 21, 22, 24, 26, 27], [f"word{i}" for i in range(7)]
-    middles = [6.4, 6.5, 6.9, 6.8, 7.1, 7.3, 7.5]
-    children = {word: children_who_learn_at(age) for word, age in zip(words, ages, strict=True)}
-    found = summary(learning(words, children, middles))
-    for each, middle, age in zip(found["words"], middles, ages, strict=True):
-        assert each["children"] == pytest.approx(age, abs=0.01)
-        assert each["model"] == pytest.approx(middle, abs=0.02), "ln 8103 is 9: half way is the curve's middle"
-    assert found["pairs"]["score"] == pytest.approx(pearsonr(middles, ages).statistic, abs=1e-3)
-    assert found["pairs"]["n"] == 7
-    found = summary(learning(words, children, [7.2, 6.5, 7.1, 6.8, 7.3, 6.6, 7.0]))
-    assert found["pairs"]["score"] == 0 and found["correlation"]["p"] > 0.1, "by the challenge's rule it counts 0"
-    low, high = found["pairs"]["interval"]
-    assert low < found["correlation"]["r"] < high
-
-
-def test_words_that_cannot_be_told_do_not_count():
-    words = ["always", "never", "unknown", "known", "other"]
-    children = {"always": [1.0] * 15, "never": [0.0] * 15, "unknown": None, "known": children_who_learn_at(20)}
-    rows = learning(words, children, [6.5] * 5)
-    rows[2 * 5 + 3]["causal"] = None  # one point less
-    found = summary(rows)
-    assert [each["word"] for each in found["words"]] == ["known"]
-    assert found["pairs"] == {"score": 0.0, "n": 1, "interval": [-1.0, 1.0]}, "fewer than three words"
-    shares = children_who_learn_at(20)
-    assert age_of_children([*shares[:2], *[float("nan")] * 13]) is None and age_of_children(None) is None
-    early = summary(learning(["known"], children, [5.5]))
-    assert early["words"][0]["model"] is None, "before the first snapshot"
-
-
 def test_a_correlation_that_may_be_chance_counts_0():
     weak = {"r": 0.2, "p": 0.2, "n": 40}
     assert share(weak)["score"] == 0 and share(weak | {"p": 0.1})["score"] == 0.2
     assert share(weak)["interval"] == pytest.approx((-0.1186, 0.4809), abs=1e-3), "Fisher's"
-
-
-def test_two_models_are_compared_on_the_words_that_both_know():
-    random = np.random.default_rng(4)
-    ages = random.uniform(18, 28, 30)
-    words = [{"word": str(i), "children": age, "model": age / 10 + 4} for i, age in enumerate(ages)]
-    others = [each | {"model": random.normal()} for each in words[5:]]
-    others.append({"word": "x", "children": 20, "model": None})
-    count, value, (low, high) = acquisition.difference(words, others) or (0, 0, (0, 0))
-    assert count == 25 and 0.3 < low < value < high
-    assert acquisition.difference(words[:12], others) is None, "seven words are too few"
-
-
-def test_words_without_children_are_named_in_a_line(caplog):
-    paths = write_acquisition(["dog", "cat", "I"], {"dog": children_who_learn_at(20)})
-    table = read_items("acquisition", [*paths])
-    assert table["target_word"].to_pylist() == ["dog", "dog", "cat", "cat"], "words of one letter are left out"
-    assert table["children"].to_pylist()[2] is None and table["children"].to_pylist()[0][4] == pytest.approx(0.5)
-    (line,) = [record.message for record in caplog.records]
-    assert line == "human.csv: 1 word of words.json without a row (cat): no age of acquisition is known"
 
 
 ROW = ["a", "b", "", "", *[1] * len(NUMBERS)]

@@ -178,25 +178,10 @@ def test_a_task_of_other_languages_is_an_error_only_where_a_model_names_it():
     assert "not fine-tuned for mine" in str(task_note(everywhere, "eng"))
 
 
-@pytest.mark.parametrize(
-    ("task", "line"),
-    [
-        (MINE | {"train": ["own.conllu"]}, r"tasks.mine.kind = .*own\.conllu.*: tagging: these files have words"),
-        (MINE | {"train": ["own.conll.gz"]}, r"tasks.mine.kind = .*own\.conll\.gz.*: tagging: these files have words"),
-        (
-            WORDS | {"train": ["own.jsonl"]},
-            "with tagging, CoNLL-U or CoNLL files, which have a word and its label per l",
-        ),
-        (
-            WORDS | {"test": ["own.csv.gz"]},
-            "with tagging, CoNLL-U or CoNLL files, which have a word and its label per l",
-        ),
-        (MINE | {"text": "{a} {b}"}, "tasks.mine.label = 'b', .*: a column that the texts do not show"),
-    ],
-)
-def test_files_of_another_kind_and_labels_in_texts(folder, task, line):
+def test_labels_in_texts_are_refused(folder):
+    line = "tasks.mine.label = 'b', .*: a column that the texts do not show"
     with pytest.raises(UserError, match=f"^config/config.yaml: .*{line}"):
-        rows_of("mine", tasks={"mine": task})
+        rows_of("mine", tasks={"mine": MINE | {"text": "{a} {b}"}})
 
 
 def test_a_template_may_hold_the_name_of_the_file(tmp_path):

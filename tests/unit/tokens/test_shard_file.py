@@ -31,20 +31,3 @@ def test_safetensors_and_our_reader_agree(tmp_path, vocab_size, dtype):
         assert file.metadata() == shard.metadata == {"tokenizer_sha256": "ab" * 32, "vocab_size": str(vocab_size)}
     assert shard.vocab_size == vocab_size
     assert isinstance(shard.tokens, np.memmap)
-
-
-def test_bytes_do_not_depend_on_how_documents_are_batched(tmp_path):
-    files = [write(tmp_path / str(batches), batches=batches).read_bytes() for batches in (1, 2, 3)]
-    assert files[0] == files[1] == files[2]
-
-
-def test_no_documents(tmp_path):
-    shard = ShardFile.open(write(tmp_path / "x", documents=[]))
-    assert shard.tokens.size == 0 and shard.offsets.tolist() == [0]
-
-
-def test_nothing_is_left_behind_when_writing_stops_early(tmp_path):
-    with pytest.raises(RuntimeError), write_shard(tmp_path / "x", 100, "ab" * 32) as writer:
-        writer.append(np.array([1, 2]), np.array([2]))
-        raise RuntimeError
-    assert list(tmp_path.iterdir()) == []

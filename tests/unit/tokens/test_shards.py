@@ -13,7 +13,7 @@ from babelmill.core.files import UserError, sha256
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from helpers.damage import flip_a_bit
-from helpers.stages import any_settings, run_stage, write_corpus
+from helpers.stages import run_stage, write_corpus
 
 SPECIAL_TEXT = "a <s>name</s> <mask>"
 DOCUMENTS = [
@@ -75,16 +75,6 @@ def test_the_same_bytes_on_every_run_and_for_every_number_of_threads(inputs, mon
     monkeypatch.setattr("babelmill.tokens.documents.BATCH_BYTES", 1 << 20)
     whole = build(inputs, out="whole", threads=2)
     assert (whole / "train.safetensors").read_bytes() == (folders[0] / "train.safetensors").read_bytes()
-
-
-def test_large_vocabularies_take_four_bytes(inputs):
-    path = inputs / "tokenizer/tokenizer.json"
-    grown = load_tokenizer(path)
-    grown.add_tokens([f"rare{i}" for i in range(70_000)])
-    grown.save(str(path))
-    manifest.write(inputs / "tokenizer", any_settings("tokenizer"), ["tokenizer.json"])
-    shard = ShardFile.open(build(inputs) / "validation.safetensors")
-    assert shard.tokens.dtype == np.uint32 and shard.vocab_size == 70_320
 
 
 @pytest.mark.parametrize("name", ["tokenizer/tokenizer.json", "corpus/train.parquet", "corpus/validation.parquet"])

@@ -14,7 +14,7 @@ from babelmill.release.folder.loading import load
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.source_weights import load_weights
-from helpers.models.transformers_models import ALONE, KINDS, batch_of, network, train_section
+from helpers.models.transformers_models import ALONE, KINDS, network, train_section
 from helpers.training.training_data import VOCABULARY
 
 RANK = {"lora_rank": 2, "lora_alpha": 6}
@@ -82,25 +82,6 @@ def test_the_merged_weights_are_the_trained_model(kind, begun, tmp_path):
         assert any(not torch.equal(value, before[name]) for name, value in load_file(out / "model.safetensors").items())
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_adapters_begin_alike_whether_the_frozen_weights_were_drawn_or_not(kind):
-    drawn, read = (
-        network(kind, train=train_section(kind, **RANK), loaded=loaded).trained() for loaded in (False, True)
-    )
-    assert all(torch.equal(value, read[name]) for name, value in drawn.items())
-    assert all(bool(value.any()) == ("lora_A" in name) for name, value in read.items())
-
-
-def test_the_frozen_weights_are_bf16_where_the_precision_is(begun, tmp_path):
-    made, _ = begun("llama", precision="bf16")
-    types = {p.dtype for p in made.model.parameters() if not p.requires_grad}
-    assert types == {torch.bfloat16} and {p.dtype for p in made.trained().values()} == {torch.float32}
-    loss, _ = made.forward(batch_of("llama", tmp_path)[2], 2)
-    loss.backward()
-    made.gradients.reduce()
-    assert any(p.grad is not None and p.grad.norm() > 0 for p in made.trained().values())
-
-
 def test_a_frozen_output_layer_gets_no_gradient():
     """And features the one that they have with a layer that learns."""
     tensors = torch.randn(7, 4), torch.randn(9, 4), torch.randn(9)
@@ -113,19 +94,3 @@ def test_a_frozen_output_layer_gets_no_gradient():
         assert (matrix.grad is not None) == (bias.grad is not None) == learns
         gradients.append(features.grad)
     assert torch.equal(*gradients)
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "modernbert"])
-def test_activations_are_made_again_for_adapters(kind, begun, tmp_path):
-    """With dropout, on weights that are frozen from the first layer on: the same gradient, to the last bit."""
-    found = []
-    for train in ({}, {"activation_checkpointing": True}):
-        made, _ = begun(kind, **train)
-        change(made)
-        made.model.train()
-        torch.manual_seed(1)
-        loss, _ = made.forward(batch_of(kind, tmp_path)[2], 2)
-        loss.backward()
-        made.gradients.reduce()
-        found.append(torch.cat([parameter.grad.flatten() for parameter in made.trained().values()]))
-    assert found[0].norm() > 0 and torch.equal(*found)

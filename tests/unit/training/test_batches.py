@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from babelmill.core.files import UserError, write_json
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import TokenStream
@@ -104,21 +103,6 @@ def places(rows: Rows, length: int, shards: list[ShardFile], learnt: list[np.nda
     return stream, may
 
 
-def test_prompts_of_no_token_change_nothing(tmp_path):
-    texts = documents(30)
-    shards = [
-        write_documents(tmp_path / "plain.safetensors", texts),
-        write_documents(tmp_path / "empty.safetensors", texts, prompts=[0] * 30),
-    ]
-    batches = []
-    for shard in shards:
-        objective = objective_of(section("train", objective="diffusion"))
-        rows = plan.every_row(layouts_of([shard]), 16, objective, 0)
-        batches.append(TokenStream([shard], VOCABULARY, 7, CPU, objective).micro_batch(rows, 16, (1.0,)))
-    assert torch.equal(batches[0].input_ids, batches[1].input_ids)
-    assert torch.equal(batches[0].positions, batches[1].positions)
-
-
 @pytest.fixture
 def shard(tmp_path):
     return write_documents(tmp_path / "train.safetensors", documents(40))
@@ -143,16 +127,6 @@ def test_rows_and_targets_that_are_added_count_as_nothing(shard):
     assert len(more.targets) == real and (added.importance[:real] == 1).all() and not added.importance[real:].any()
 
 
-def test_a_row_is_the_same_whatever_is_beside_it(shard):
-    tokens, counts = stream([shard])
-    rows = every_row(counts, 16, 0.3)
-    whole = tokens.micro_batch(rows, 16, WEIGHTS)
-    part = tokens.micro_batch(rows[3:5], 16, WEIGHTS)
-    assert torch.equal(whole.input_ids[3:5], part.input_ids)
-    again = tokens.micro_batch(rows[3:5], 16, WEIGHTS, stream=9)
-    assert not torch.equal(again.input_ids, part.input_ids)
-
-
 def test_large_vocabularies_are_32_bit(tmp_path):
     path = tmp_path / "train.safetensors"
     with training_data.write_shard(path, 100_000, "none") as writer:
@@ -162,32 +136,3 @@ def test_large_vocabularies_are_32_bit(tmp_path):
     tokens = training_data.TokenStream([shard], big, 0, torch.device("cpu"), objective_of(section("train")))
     batch = tokens.micro_batch(causal([Packed(shard.offsets)], 8), 8, WEIGHTS)
     assert batch.targets.tolist() == [70_000, 99_999, 2]
-
-
-def test_a_tokenizer_without_mask_is_refused(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    write_json(path, {"added_tokens": [{"content": "<s>", "id": 0, "special": True}]})
-    with pytest.raises(UserError, match=r"tokenizer.json: <s>, </s>, <pad> and <mask> must be special tokens"):
-        Vocabulary.read(path, 100)
-
-
-@pytest.mark.parametrize("length", [5, 16, 64])
-@pytest.mark.parametrize("kind", [0, 1])
-def test_targets_are_counted_from_where_documents_and_responses_start(shards, kind, length):
-    """Whichever rows are asked for: the same as by looking at every token."""
-    shard, layout = shards[kind], layouts_of(shards)[kind]
-    rows = np.random.default_rng(1).permutation(layout.rows(length))[: -(-layout.rows(length) * 3 // 4)]
-    learnt, tokens = (np.zeros((layout.rows(length), length), np.int64) for _ in range(2))
-    learnt.reshape(-1)[: len(shard.tokens)] = in_responses(shard)
-    tokens.reshape(-1)[: len(shard.tokens)] = shard.tokens
-    hideable, every = layout.targets(rows, length)
-    assert every.tolist() == learnt.sum(1)[rows].tolist()
-    assert hideable.tolist() == (learnt & (tokens != VOCABULARY.eos)).sum(1)[rows].tolist()
-    assert kind or (every == 0).any(), "a row without any target"
-
-
-def test_masks_differ_between_rows_and_numbers(shard):
-    tokens, _ = stream([shard])
-    rows = Rows(*(np.array(v) for v in ([0, 0], [3, 3], [96, 96], [128, 128], [0, 0], [8, 8], [100, 101])))
-    first, second = tokens.micro_batch(rows, 32, WEIGHTS).input_ids
-    assert not torch.equal(first, second)

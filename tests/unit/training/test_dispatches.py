@@ -8,11 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from babelmill.training.kernels import dropout
 from babelmill.training.kernels.pytorch_kernels import OneHotAttention
-from babelmill.training.optimization.gradients import Sharding
-from babelmill.training.optimization.optim import Lamb, parameter_groups
 from babelmill.training.trainer import Trainer
-from helpers.training.tiny_trainer import ALONE, make_trainer
-from helpers.training.training_data import documents, section, write_documents
+from helpers.training.tiny_trainer import make_trainer
+from helpers.training.training_data import documents, write_documents
 
 STEP = 35
 # Their results are on the host, or their shapes depend on values.
@@ -63,49 +61,3 @@ def test_the_host_waits_for_nothing_in_a_step(make):
         with Dispatches() as seen:
             trainer.run_step(STEP + number)
         assert seen.waits == {"_local_scalar_dense": 1} and seen.count > 500
-
-
-def test_operations_of_lamb_on_parts_of_parameters():
-    """Beside the sum of the norms, which is one operation if there are several processes."""
-    parameters = {str(size): torch.nn.Parameter(torch.ones(size, 3)) for size in (0, 1, 1000)}
-    parameters["bias"] = torch.nn.Parameter(torch.ones(3))
-    for parameter in parameters.values():
-        parameter.grad = torch.ones_like(parameter)
-    shapes = {name: torch.Size((3000, 3)) for name in parameters}
-    optimizer = Lamb(parameter_groups(parameters.items(), 0.1), section("train"), Sharding(shapes, ALONE))
-    finite = torch.ones(())
-    optimizer.update(0.1, finite)
-    with Dispatches() as seen:
-        optimizer.update(0.1, finite)
-    assert seen.count < 29
-
-
-def test_operations_of_a_step(make):
-    """Each is at least one kernel: their number must not grow unseen, nor with what it should not depend on."""
-    trainer, deeper = make(2), make(3)
-    step = trainer.plan.step(STEP)
-
-    def counted(function, ignored: torch.dtype | None = None) -> int:
-        with Dispatches(ignored) as seen:
-            function()
-        return seen.count
-
-    found = {
-        "micro-batch": counted(
-            lambda: trainer.network.micro_batch(trainer.stream, step.rows[:5], step.length, step.weights)
-        )
-    }
-    finite = torch.ones(())
-    updates = [counted(lambda t=t: t._optimizer.update(0.1, finite)) for t in (trainer, deeper)]
-    found |= {"LAMB": updates[0], "LAMB of another layer": updates[1] - updates[0]}
-    found["average"] = counted(lambda: trainer.average.update(3))
-    found["clipping"] = counted(lambda: trainer._gradients.clip(1.0))
-    # The hashes of dropout are int32, and a part of a compiled kernel on a GPU.
-    learned = [
-        counted(lambda t=t: t.run_pass(t.stream, step.rows[:5], step.length, step.weights), torch.int32)
-        for t in (trainer, deeper)
-    ]
-    found["a layer, forwards and backwards"] = learned[1] - learned[0]
-    limits = {"micro-batch": 160, "LAMB": 29, "LAMB of another layer": 0, "average": 1, "clipping": 16}
-    limits["a layer, forwards and backwards"] = 145
-    assert {name: number for name, number in found.items() if number > limits[name]} == {}

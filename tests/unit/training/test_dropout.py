@@ -59,16 +59,3 @@ def test_dropout(dtype, of):
         layer.train()
         held.begin_pass(torch.arange(30)[20:], positions[20:] - 20 * 13, 13)
         assert torch.equal(layer(ones[20:]), first[20:])
-
-
-def test_masks_look_random():
-    kept = dropout.keep(dropout.draw(keys(2000), dropout.counter(3, CPU)), 1000, 0.1)
-    assert kept.mean().item() == pytest.approx(0.9, abs=1e-3)
-    for axis in (0, 1):
-        assert kept.mean(axis).std().item() == pytest.approx((0.09 / kept.shape[axis]) ** 0.5, rel=0.1)
-    a, b = kept[:, :-1].numpy() - 0.9, kept[:, 1:].numpy() - 0.9
-    assert abs((a * b).mean()) / 0.09 < 5e-3, "neighbours in a row"
-    a, b = kept[:-1].numpy() - 0.9, kept[1:].numpy() - 0.9
-    assert abs((a * b).mean()) / 0.09 < 5e-3, "neighbouring rows"
-    other = dropout.keep(dropout.draw(keys(2000), dropout.counter(4, CPU)), 1000, 0.1)
-    assert abs(((kept - 0.9) * (other - 0.9)).mean().item()) / 0.09 < 5e-3, "other places"

@@ -1,7 +1,5 @@
 """What training knows of its text is an index: rows are looked up, tokens stay in the file."""
 
-import os
-import subprocess
 import tracemalloc
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from babelmill.training.plan.rows import Packed
 from babelmill.training.plan.schedule import validation_bound, validation_steps
 from helpers.stages import any_settings
 from helpers.training.tiny_trainer import trainer_maker
-from helpers.training.training_data import VOCABULARY, documents, section, write_documents
+from helpers.training.training_data import VOCABULARY, section, write_documents
 
 pytestmark = pytest.mark.slow
 
@@ -57,22 +55,6 @@ def test_only_an_order_grows_with_the_corpus(large, order, most):
     assert peak < most * 1e6, "200 MB of tokens"
 
 
-def test_a_shard_is_read_from_the_disk_at_once(tmp_path):
-    path = tmp_path / "a.safetensors"
-    shard = write_documents(path, [np.full(40_000, 20)] * 200)  # 16 MB
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    shard.read_through()
-    assert cached(path) >= shard.tokens.nbytes
-
-
-def cached(path: Path) -> int:
-    """The bytes of a file that are in the system's memory."""
-    command = ["fincore", "--bytes", "--noheadings", "--output", "RES", path]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
 def test_the_next_step_is_planned_while_one_is_done_and_errors_come_out(tmp_path, monkeypatch):
     trainer, planned = trainer_maker(tmp_path)(max_steps=8), []
 
@@ -91,20 +73,6 @@ def test_the_next_step_is_planned_while_one_is_done_and_errors_come_out(tmp_path
     assert planned == [3, 4, 5, 6, 2, 3, 6, 7], "each once, and nothing after the last"
 
 
-@pytest.mark.parametrize(("limit", "rows"), [(None, 188), (300, 188), (5000, 188), (30, 19), (1, 1)])
-def test_validation_takes_so_many_documents_spread_over_all(tmp_path, limit, rows):
-    from babelmill.training.plan import plan
-
-    shard = write_documents(tmp_path / "a.safetensors", [np.array([1, *[20] * 18, 2])] * 300)
-    other = write_documents(tmp_path / "b.safetensors", documents(4))
-    layouts, objective = [Packed(file.offsets) for file in (shard, other)], objective_of(section("train"))
-    found = plan.every_row(layouts, 32, objective, 1, limit)
-    mine = found.row[found.language == 0]
-    assert len(mine) == rows == len(set(mine)) and mine[0] == 0
-    assert rows == 1 or ((np.diff(mine) >= 188 // rows).all() and mine[-1] >= 187 - 188 // rows - 1)
-    assert (found.language == 1).any() and found.number.tolist() == list(range(len(found)))
-
-
 def test_validation_takes_so_many_tokens_of_all_languages(tmp_path):
     """However long the documents are: the same share of each language."""
     from babelmill.training.plan import plan
@@ -116,21 +84,18 @@ def test_validation_takes_so_many_tokens_of_all_languages(tmp_path):
     assert [len(found.row[found.language == i]) for i in range(2)] == [20, 5]
     assert np.diff(found.row[found.language == 0]).tolist() == [10] * 19, "spread evenly"
     every = plan.every_row(layouts, 32, objective, 1, tokens=8000)
-    assert len(every) == 250 == len(plan.every_row(layouts, 32, objective, 1, 10**9, 10**9))
-    assert len(plan.every_row(layouts, 32, objective, 1, 1, 10**9)) == 101, "one of two long documents, one short one"
+    assert len(every) == 250 == len(plan.every_row(layouts, 32, objective, 1, 10**9))
 
 
 def test_the_bound_of_a_validation_follows_from_the_training_between_two():
-    """A user's own bound in tokens holds in any case, one in documents takes the place of `auto`."""
     train = section("train", global_batch_tokens=100_000)
 
-    def bound(steps: int, **run) -> int | None:
+    def bound(steps: int, **run) -> int:
         return validation_bound(section("run", **run), train, steps)
 
     assert bound(10_000, validate_every=500) == 2_500_000 and bound(100, validate_every=500) == 500_000
     assert bound(2, validate_every=500) == 50_000 and bound(10_000, validate_every=0) == 50_000_000
-    assert bound(10_000, validation_documents=7) is None
-    assert bound(10_000, validation_documents=7, validation_tokens=9) == 9
+    assert bound(10_000, validation_tokens=9) == 9
     assert validation_steps(section("run", validate_every=4), 10) == [4, 8, 10]
     assert validation_steps(section("run", validate_every=5), 10) == [5, 10]
     assert validation_steps(section("run", validate_every=0), 10) == [10]

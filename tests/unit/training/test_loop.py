@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from babelmill.commands import progress
 from babelmill.runtime import slurm
 from babelmill.runtime.run_folder import Done, RunFolder, energy_kwh
 from babelmill.runtime.slurm import Stop
@@ -16,7 +15,7 @@ from babelmill.runtime.watching import GpuFigures
 from babelmill.training import loop as loop_module
 from babelmill.training.loop import Loop, Window
 from helpers.training.nvml import FIGURES, gpu  # noqa: F401  a fixture
-from helpers.training.tiny_trainer import shrink_device, trainer_maker
+from helpers.training.tiny_trainer import trainer_maker
 from helpers.training.training_data import read_metrics, section
 
 
@@ -43,12 +42,6 @@ def loop(tmp_path):
         folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
         rest = None, {}, 0.0
         yield lambda trainer, done, stop: Loop(trainer, run, folder, done, stop, *rest)
-
-
-def test_the_loop_goes_on_where_a_pass_does_not_fit(make, loop, stop, monkeypatch):
-    shrink_device(monkeypatch)
-    trainer = make(micro_batch_tokens=320)
-    assert loop(trainer, Done(35, validated=True, precision="fp32"), stop).run() and trainer.micro_batch_tokens < 320
 
 
 def test_it_leaves_before_the_allocation_ends(make, loop, stop, monkeypatch):
@@ -80,52 +73,17 @@ def test_the_numbers_of_steps_are_read_where_a_line_is_logged(make, loop, stop, 
     assert run.run() and read[4:] == [4, 4, 2]
 
 
-def test_a_signal_ends_a_validation(make, loop, stop):
-    """The run has done its last step; what remains is its validation."""
-    trainer = make()
+def test_a_signal_ends_a_validation(make, loop, stop, tmp_path, monkeypatch):
+    """The run has done its last step, and its checkpoint is there; what remains is its validation."""
+    trainer, before = make(), []
+    validate = trainer.validation.measure
+    kept = lambda leave: (before.extend(path.stem for path in tmp_path.glob("step-*.json")), validate(leave))[1]  # noqa: E731
+    monkeypatch.setattr(trainer.validation, "measure", kept)
+    assert loop(trainer, Done(39, validated=False, precision="fp32"), stop).run() and before == ["step-00000040"]
     assert loop(trainer, Done(40, validated=False, precision="fp32"), stop).run()
     os.kill(os.getpid(), signal.SIGTERM)
     assert not loop(trainer, Done(40, validated=False, precision="fp32"), stop).run()
     assert trainer.validation.measure(lambda: True) is None
-
-
-def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make, loop, stop, monkeypatch, tmp_path):
-    """For a user who waits, for `status`, and for a run that is killed meanwhile."""
-    trainer, seen, shown = make(), [], []
-    run = loop(trainer, Done(38, validated=False, precision="fp32"), stop)
-    (folder,) = tmp_path.glob("identity.json")
-    folder = folder.parent
-
-    def leave() -> bool:
-        seen.append((progress.validating(folder), [path.name for path in folder.glob("step-*.safetensors")]))
-        return False
-
-    validate, draw = trainer.validation.measure, run._progress._bar.show
-    monkeypatch.setattr(loop_module, "SAY_EVERY", 0.0)
-    monkeypatch.setattr(trainer.validation, "measure", lambda _, show: validate(leave, show))
-    monkeypatch.setattr(run._progress._bar, "show", lambda done, text: shown.append((done, text)) or draw(done, text))
-    assert run.run() and progress.validating(folder) == ""
-    assert seen[0] == ("validating, 0 %", ["step-00000040.safetensors"])
-    assert {note for note, _ in seen} > {"validating, 25 %", "validating, 50 %", "validating, 75 %"}
-    validation = [text for _, text in shown if "validation" in text]
-    assert validation[0] == "step 40/40  validation 0%" and validation[-1] == "step 40/40  validation 100%"
-    done = [done for done, _ in shown]
-    assert done == sorted(done) and done[-1] == run._progress._bar._total > trainer.plan.tokens_until(40)
-
-
-def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, monkeypatch):
-    """It must not count in the throughput of the line that the resumed run goes on with."""
-    trainer, now = make(), 1000.0
-
-    def give_up(*_) -> None:
-        nonlocal now
-        now += 60.0
-
-    monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(trainer.validation, "measure", give_up)
-    run = loop(trainer, Done(40, validated=False, precision="fp32"), stop)
-    assert not run.run()
-    assert now > 1000.0 and run._window.began == now
 
 
 def test_what_gpus_say_is_in_the_record(make, loop, stop, gpu, tmp_path):  # noqa: F811
@@ -140,8 +98,3 @@ def test_what_gpus_say_is_in_the_record(make, loop, stop, gpu, tmp_path):  # noq
     assert [line["step"] for line in lines] == [20, 30, 40]
     assert [line["energy"] for line in lines] == [7 + 36, 0, 0] and energy_kwh(path) == 43 / 3.6e6
     assert all(line | FIGURES == line for line in lines)
-    gpu(None)  # from here on, the driver refuses
-    run = loop(make(micro_batch_tokens=320), Done(15, validated=True, precision="fp32"), stop)
-    run._gpus = GpuFigures(torch.device("cuda", 0))
-    assert run.run()
-    assert energy_kwh(path) is None, "not known of every part"

@@ -63,15 +63,6 @@ def test_random_numbers_look_random():
     assert abs(np.corrcoef(other, randomness.uniform(randomness.key(42, 3, np.arange(20_000))))[0, 1]) < 0.03
 
 
-@pytest.mark.parametrize(("random", "keep"), [(0.0, 0.0), (0.3, 0.2), (0.0, 1.0)])
-def test_other_shares_of_what_stands_in_place_of_the_hidden(masked, random, keep):
-    tokens, _, _, span, chosen, _ = masked
-    corrupted = corrupt(tokens, chosen, span, keys(), POSITION, MASK, ORDINARY, Hiding(random, keep))
-    share = chosen.sum()
-    assert ((corrupted == MASK) & chosen).sum() / share == pytest.approx(1 - random - keep, abs=0.02)
-    assert ((corrupted == tokens) & chosen).sum() / share == pytest.approx(keep, abs=0.02)
-
-
 def test_spans_are_one_to_three_long_and_equally_often():
     span = spans_of(keys().span, POSITION, 3)
     assert (span[:, 0] == 0).all() and ((span.diff() == 0) | (span.diff() == 1)).all()
@@ -92,13 +83,6 @@ def test_whole_spans_are_taken_but_for_the_last(masked):
     for row in range(ROWS):
         parts = [chosen[row][(span[row] == s) & maskable[row]] for s in span[row][chosen[row]].unique()]
         assert sum(not part.all() for part in parts) <= 1
-
-
-def test_nothing_is_chosen_where_nothing_should_be():
-    maskable = torch.tensor([[True] * 8, [False] * 8])
-    span = spans_of(keys(2).span, POSITION[:8], 3)
-    assert not choose(maskable, torch.tensor([0, 0]), span, keys(2).priority, POSITION[:8]).any()
-    assert choose(maskable, torch.tensor([8, 0]), span, keys(2).priority, POSITION[:8]).sum() == 8
 
 
 def test_eighty_ten_ten_by_span(masked):

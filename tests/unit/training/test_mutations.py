@@ -85,10 +85,6 @@ options | training/plan/plan.py | the same order of documents in every epoch
 - DOCUMENTS, phase, int(e), int(i))
 + DOCUMENTS, phase, int(i))
 
-options | training/plan/objectives.py | less of the cosine noise
-- (1 - np.cos(np.pi / 2 * time))
-+ (1 - np.cos(np.pi / 3 * time))
-
 averaging | training/optimization/optim.py | a longer warm-up of the average
 - (1 + step) / (60 + step)
 + (1 + step) / (61 + step)

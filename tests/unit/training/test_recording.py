@@ -7,11 +7,9 @@ import pytest
 import torch
 
 from babelmill.training import cuda_graphs
-from babelmill.training.cuda_graphs import rounded
 from babelmill.training.kernels import dropout
-from babelmill.training.plan import rows as dealing
 from helpers.training.tape import Tape
-from helpers.training.tiny_trainer import shrink_device, trainer_maker
+from helpers.training.tiny_trainer import trainer_maker
 
 pytestmark = pytest.mark.slow
 
@@ -96,23 +94,6 @@ def test_recordings_are_forgotten_when_memory_runs_out(make, monkeypatch, caplog
     torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
 
 
-def test_without_a_recording_passes_are_halved_when_memory_runs_out(make, monkeypatch, caplog):
-    """Smaller ones are recorded."""
-    shrink_device(monkeypatch)
-    trainer = recorded(make(micro_batch_tokens=320))
-    train(trainer)
-    assert len(caplog.records) == 2 and trainer.micro_batch_tokens == 80 and trainer._recorder._recorded
-
-
-def test_rows_without_targets_change_nothing(make):
-    trainer = recorded(make(dropout=0.1))
-    rows, length = dealing.without_targets(trainer.plan.step(0).rows[:3]), trainer.plan.step(0).length
-    for _ in range(3):
-        sums = trainer._recorder.learn(rows, length, (0.5, 0.5))
-        assert not sums.any() and not trainer._gradients.flat.any()
-    assert trainer._recorder._recorded
-
-
 def test_shapes_that_have_not_occurred_for_long_are_forgotten(make, monkeypatch):
     monkeypatch.setattr(cuda_graphs, "SHAPES", 2)
     settings = {"dropout": 0.1, "objective": "causal"}
@@ -121,19 +102,3 @@ def test_shapes_that_have_not_occurred_for_long_are_forgotten(make, monkeypatch)
     weights, _ = train(other)
     assert 0 < len(other._recorder._recorded) <= 2 == len(other._recorder._given)
     torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
-
-
-def test_large_passes_and_single_rows_are_not_recorded(make):
-    trainer = recorded(make())
-    step = trainer.plan.step(0)
-    assert trainer._recorder.takes(step.rows, step.length)
-    assert not trainer._recorder.takes(step.rows[:1], step.length)
-    trainer._recorder._most = 1e4
-    assert not trainer._recorder.takes(step.rows, step.length)
-
-
-def test_numbers_are_rounded_to_few_numbers_that_are_little_larger():
-    numbers = range(1, 3000)
-    assert all(number <= rounded(number) <= number * 9 / 8 for number in numbers)
-    assert len({rounded(number) for number in numbers}) < 80
-    assert rounded(128) == 128 and rounded(16384) == 16384

@@ -15,13 +15,10 @@ from babelmill.config.resolve import ROOT
 from babelmill.evaluation.metrics import METRICS
 from babelmill.model.gpt_bert import training_mask
 from babelmill.release.card.card import ModelCard
-from babelmill.runtime.processes import Processes
-from babelmill.training.optimization.gradients import Sharding
 from babelmill.training.plan import objectives
 from helpers.training.tiny_trainer import make_trainer
 from helpers.training.training_data import VOCABULARY, documents, write_documents
 
-CPU = torch.device("cpu")
 STEP = 35
 
 
@@ -95,19 +92,3 @@ def test_what_is_known_of_an_objective_stands_in_every_table():
         assert "8 parameters, trained " in card.text(), "which has a card of its own"
     scores = {score for about in ABOUT.values() for score in about.scores}
     assert scores == set(METRICS) - {"unigram"}
-
-
-def test_all_processes_of_a_sharded_network_make_as_many_passes(make):
-    """Those that have no rows left make one that adds nothing."""
-    step, dealt = make().plan.step(STEP), []
-    for rank in range(3):
-        trainer = make(Processes(rank, 3, 3, CPU))
-        trainer.network.sharding = Sharding({"some weight": torch.Size([9])}, trainer.processes)
-        dealt.append(trainer._share(step))
-    assert [len(passes) for passes in dealt] == [2, 2, 2], "four micro-batches"
-    sizes = [int(rows.targets.sum()) for passes in dealt for _, rows in passes]
-    assert sum(sizes) == step.rows.targets.sum() and sizes.count(0) == 2
-    trainer = make()
-    trainer._gradients.zero()
-    sums = trainer.run_pass(trainer.stream, dealt[2][1][1], step.length, step.weights)
-    assert not sums.any() and not trainer._gradients.flat.any()

@@ -12,7 +12,6 @@ from babelmill.runtime.checkpoint import Checkpoints, SavedTensors
 from babelmill.runtime.processes import Processes, in_words
 from babelmill.train import make_network
 from babelmill.training.batches import TokenStream
-from babelmill.training.optimization.gradients import rows_of
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.rows import Packed
@@ -171,11 +170,3 @@ def test_what_cannot_be_trained_is_said_once(answers):
     """By the main process; the other one leaves without a word."""
     first, second = (found["refused"] for found in answers[1][2])
     assert first.startswith("model.config.model_type = 'gpt2' cannot be trained here") and second == "1"
-
-
-def test_rows_of_a_tensor_are_those_of_torch_chunk():
-    for rows in (1, 2, 5, 6, 7, 64):
-        for size in (1, 2, 3, 4):
-            chunks = [chunk.tolist() for chunk in torch.arange(rows).chunk(size)]
-            ours = [torch.arange(rows)[rows_of(rows, rank, size)].tolist() for rank in range(size)]
-            assert ours == chunks + [[]] * (size - len(chunks))

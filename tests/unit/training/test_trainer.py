@@ -10,12 +10,8 @@ from torch.nn import functional as F
 
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
-from babelmill.runtime import cost
 from babelmill.train import announce
-from babelmill.training.kernels import dropout
-from babelmill.training.optimization import gradients
 from babelmill.training.optimization.gradients import Sharding
-from babelmill.training.plan import rows as dealing
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker
 from helpers.training.training_data import every_row, write_documents
@@ -91,42 +87,6 @@ def test_dropout_does_not_depend_on_the_forward_passes(make, by_hand):
         assert (got - wanted).norm() / wanted.norm() < 1e-6
 
 
-def test_a_pass_may_have_no_target(make):
-    """A row with nothing to hide, alone in a forward pass: it adds nothing."""
-    trainer = make(dropout=0.1)
-    step = trainer.plan.step(STEP)
-    trainer.network.begin_step(STEP)
-    trainer._gradients.zero()
-    sums = trainer.run_pass(trainer.stream, dealing.without_targets(step.rows[:1]), step.length, step.weights)
-    assert not sums.any() and not trainer._gradients.flat.any()
-
-
-def test_dropout_is_another_at_each_step_and_in_each_place(make):
-    trainer = make(dropout=0.1)
-    kept = {}
-    for step in (3, 4):
-        trainer.run_step(step)
-        for of in ("rows", "step"):
-            for place in (1, 2):
-                keys = dropout.draw(getattr(trainer.network.keys, of), dropout.counter(place, ALONE.device))
-                kept[step, of, place] = dropout.keep(keys, 1000, 0.1)
-    masks = [row for mask in kept.values() for row in mask]
-    assert len({tuple(row.tolist()) for row in masks}) == len(masks)
-
-
-def test_each_gradient_begins_where_a_gpu_reads_fastest(make):
-    """With a vocabulary of odd size and six layers, at multiples of 64 bytes; what is between two stays 0."""
-    trainer = make(layers=6)
-    found, flat = list(trainer.model.parameters()), trainer._gradients.flat
-    assert any(parameter.numel() % 16 for parameter in found)
-    assert {parameter.grad.data_ptr() % 64 for parameter in found} == {0}
-    trainer._gradients.zero()
-    trainer._learn_share(trainer.plan.step(STEP))
-    norms = torch.stack([parameter.grad.norm() for parameter in found])
-    torch.testing.assert_close(flat.norm(), norms.norm())
-    assert flat.count_nonzero() == sum(parameter.grad.count_nonzero() for parameter in found)
-
-
 def test_a_step_without_any_target_moves_nothing(tmp_path):
     """Rows of long prompts alone; validation counts the few targets that there are."""
     texts = [np.array([1, *range(16, 96), *range(16, 96), 2])] * 8
@@ -143,19 +103,6 @@ def test_a_step_without_any_target_moves_nothing(tmp_path):
     causal = make_trainer([shard], dropout=0.1, objective="causal").validation.measure()
     assert causal["loss"] == causal["loss_causal"] > 0 and causal["loss_masked"] is None
     assert trainer.validation.measure()["loss"] > 0
-
-
-@pytest.mark.slow
-def test_the_average_is_not_measured_before_it_begins(make):
-    """With train.ema_decay: 0, it is the weights themselves until then."""
-    trainer = make(ema_decay=0.0, average_last=0.5)
-    for number, differs in ((19, False), (20, True), (21, True)):
-        trainer.run_step(number)
-        assert trainer.average.differs is differs
-        found = trainer.validation.measure()
-        trainer.average.differs = True
-        assert found == trainer.validation.measure(), number
-    assert found["loss"] != found["ema_loss"]
 
 
 def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
@@ -189,24 +136,6 @@ def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, c
     torch.testing.assert_close(outcome.sums, wanted.sums)
 
 
-def test_backward_passes_add_the_gradients_that_there_are(make):
-    """Half of the parameters have none; and a pass that fails adds nothing."""
-    model = make().model
-    flat, found = gradients.FlatGradients(model, ALONE), list(model.parameters())
-
-    def loss(parameters) -> torch.Tensor:
-        return sum(i * parameter.sum() for i, parameter in enumerate(parameters, 1))
-
-    flat.zero()
-    for _ in range(2):
-        flat.backward(loss(found[::2]))
-    with pytest.raises(RuntimeError, match="scalar outputs"):
-        flat.backward(found[0] * 1)
-    for i, parameter in enumerate(found):
-        assert parameter.grad.eq(0 if i % 2 else i + 2).all()
-        assert parameter.grad.untyped_storage().data_ptr() == flat.flat.untyped_storage().data_ptr()
-
-
 def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
     trainer = make(micro_batch_tokens=128, sequence_lengths=[128, 128], global_batch_tokens=640)
     with pytest.raises(UserError, match=r"a row of 128 tokens does not fit into memory; .* GiB.$"):
@@ -229,34 +158,6 @@ def test_a_run_opens_with_what_it_is(make, caplog, tmp_path):
         "  precision   fp32",
         "  device      cpu",
     ]
-
-
-GOES_ON = "this run stays in bf16, in which it began; a new one would be in fp32 here"
-
-
-@pytest.mark.parametrize(
-    ("flags", "precision", "here", "said"),
-    [
-        ("avx2", "bf16", "bf16", cost.BF16_IS_SLOW),
-        ("avx2", "bf16", "fp32", GOES_ON),
-        ("avx2", "fp32", "fp32", None),
-        (None, "bf16", "bf16", None),
-    ],
-)
-def test_bf16_on_a_processor_without_it_is_said_once(make, tmp_path, monkeypatch, caplog, flags, precision, here, said):
-    monkeypatch.setattr(cost, "CPU_INFO", tmp_path / "cpuinfo")
-    if flags:
-        cost.CPU_INFO.write_text(f"flags : fpu {flags}\n")
-    caplog.set_level("INFO")
-    announce(make(precision=precision), tmp_path, 0, 0, 0.25, here)
-    assert caplog.messages[1:] == [said] * bool(said)
-
-
-def test_dropout_is_the_same_at_each_repetition_and_another_at_the_next_step(make):
-    first, second = make(dropout=0.1), make(dropout=0.1)
-    second.run_step(3)  # draws random numbers before; the learning rate is not 0, so restore the weights
-    second.model.load_state_dict(first.model.state_dict())
-    assert torch.equal(gradient(first), gradient(second))
 
 
 def test_where_whole_micro_batches_are_dealt_their_size_is_not_changed(make, small_device):

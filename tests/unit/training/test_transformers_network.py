@@ -2,7 +2,6 @@
 
 import json
 import os
-import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,18 +18,14 @@ from babelmill.release.folder.loading import runs_code
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.networks.source_weights import load_weights
 from babelmill.training.networks.transformers_models import (
     blocks_of,
     known_keys,
     planned,
     read_config,
-    without_values,
 )
-from babelmill.training.trainer import Trainer
 from helpers.environments import TRANSFORMERS_4, installed
 from helpers.models.transformers_models import (
-    ALONE,
     KINDS,
     batch_of,
     loss_by_document,
@@ -39,7 +34,7 @@ from helpers.models.transformers_models import (
     train_section,
 )
 from helpers.programs.prepared import run_python
-from helpers.training.training_data import VOCABULARY, train_settings
+from helpers.training.training_data import VOCABULARY
 
 PADS_WITH_TEXT = replace(VOCABULARY, pad=42)  # its padding token is a token of the text
 
@@ -103,41 +98,6 @@ def test_activation_checkpointing_and_bf16(kind, tmp_path):
     assert 0 < (found[2] - found[0]).norm() < 0.1 * found[0].norm()
 
 
-def test_weights_come_from_the_seed_alone():
-    torch.manual_seed(1)
-    first = network("gpt2").weights()
-    torch.manual_seed(2)
-    second, other = network("gpt2").weights(), network("gpt2", train=train_section("gpt2", seed=8)).weights()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert any(not torch.equal(first[name], other[name]) for name in first)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_that_are_read_are_not_drawn_before(kind, tmp_path):
-    """Constants that no file holds have their values, and so the loss is the same."""
-    drawn, batch = network(kind), batch_of(kind, tmp_path)[2]
-    write_tensors(tmp_path / "model.safetensors", drawn.weights(), {"format": "pt"})
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    with without_values():
-        on_meta = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**drawn.config["config"]))
-    assert all(p.is_meta for p in on_meta.parameters()) and not any(b.is_meta for b in on_meta.buffers())
-    assert torch.equal(torch.get_rng_state(), before)
-    read = network(kind, loaded=True)
-    load_weights(tmp_path / "model.safetensors", read)
-    losses = []
-    for made in (drawn, read):
-        made.model.eval()
-        losses.append(made.forward(batch, 2)[0])
-    assert torch.equal(*losses)
-
-
-def test_matrices_alone_have_weight_decay():
-    made = network("bert")
-    without = {name for name, parameter in made.model.named_parameters() if not made.decays(name, parameter)}
-    assert {name for name, _ in made.model.named_parameters() if "bias" in name or "LayerNorm" in name} == without
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_size_is_known_without_weights(kind):
     made, size = network(kind), planned(model_section(kind), train_section(kind), VOCABULARY.size)
@@ -150,33 +110,6 @@ def test_the_keys_of_configurations_are_found_without_transformers():
     """As its classes have them, once imported."""
     for kind in (*KINDS, "roberta", "distilbert", "electra", "deberta-v2", "mistral"):
         assert keys(kind) == known_keys(transformers.AutoConfig.for_model(kind)), kind
-
-
-def test_a_run_goes_on_exactly(tmp_path):
-    """Weights, average and optimizer of a run that was taken up after two steps are those of one that was not."""
-    plan, tokens, _ = batch_of("gpt2", tmp_path)
-    settings = train_settings(["eng"], model_section("gpt2"), plan.train)
-
-    def trainer() -> Trainer:
-        return Trainer(settings, network("gpt2", train=plan.train), plan, tokens, (plan.layouts, tokens), ALONE)
-
-    first, second = trainer(), trainer()
-    for step in range(4):
-        if step == 2:
-            saved = {name: value.clone() for name, value in first.state.tensors().items()}
-            second.state.restore(saved)
-        first.run_step(step)
-    for step in (2, 3):
-        second.run_step(step)
-    wanted, found = first.state.tensors(), second.state.tensors()
-    assert wanted.keys() == found.keys() and not any(name.endswith("lm_head.weight") for name in wanted)
-    assert all(torch.equal(value, found[name]) for name, value in wanted.items())
-    measured = first.validation.measure()
-    assert measured == second.validation.measure() and measured["ema_loss"] != measured["loss"]
-    third = trainer()  # whose weights FSDP2 has not gathered yet
-    third.state.restore(wanted)
-    with third.average.in_place():
-        assert third.validation.measure()["loss"] == measured["ema_loss"]
 
 
 # Their folders.
@@ -243,31 +176,6 @@ def test_the_folder_is_the_trained_model(folders, kind):
         and not list(folders[kind].glob("*.py"))
         and "auto_map" not in json.loads((folders[kind] / "config.json").read_text())
     )
-
-
-def test_one_model_at_a_time_is_in_memory_and_one_layer_of_it_in_float64(folders):
-    """And its weights in float32 are the file's pages."""
-    model, rows, made = folders["llama"].parent / "model", random_rows(VOCABULARY.size, 32), []
-
-    class Watched(TransformersFolder):
-        def trained(self, *arguments):
-            trained = super().trained(*arguments)
-            made.append(weakref.ref(trained))
-            return trained
-
-        def logits(self, trained, row, mode):
-            doubles = [[p.dtype == torch.float64 for p in layer.parameters()] for layer in trained.model.layers]
-            assert not any(map(any, doubles))
-            for layer in trained.model.layers:
-                layer.mlp.register_forward_hook(lambda *_: seen.append(sum(p.dtype == torch.float64 for p in inside)))
-            inside = [p for layer in trained.model.layers for p in layer.parameters()]
-            return super().logits(trained, row, mode)
-
-    seen: list[int] = []
-    compared = compare_variant(Watched(), ExportInputs(model, model, []), (folders["llama"], None), "main", rows)
-    assert [case.auto_class for case, _ in compared if made[0]() is None] == ["AutoModelForCausalLM"]
-    layer = transformers.AutoModelForCausalLM.from_pretrained(folders["llama"]).model.layers[0]
-    assert set(seen) == {0, len(list(layer.parameters()))}
 
 
 @pytest.mark.slow

@@ -76,16 +76,6 @@ def test_what_is_proven_has_each_kind_of_layer(kind, more, layers):
     )
 
 
-def test_a_model_that_cannot_be_made_smaller_is_tested_whole(monkeypatch, caplog):
-    config = config_to_train(train_settings(["eng"], model_section("gpt2"), train_section("gpt2")), None, VOCABULARY)
-    monkeypatch.setattr("babelmill.training.networks.transformers_check.smaller", lambda *_: {}["no such layer"])
-    assert prove(config, auto_class(train_section("gpt2")), VOCABULARY, 32) == 0
-    (record,) = caplog.records
-    assert record.getMessage().startswith(
-        "the test of a smaller model failed (KeyError('no such layer')): the whole model is made"
-    )
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_experts_do_not_make_a_causal_model_read_later_tokens(seed):
     """A token that is sent to another expert changes the order of sums of other tokens, and so their last bits."""

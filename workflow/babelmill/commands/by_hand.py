@@ -31,13 +31,12 @@ OWN_FOLDERS = ("converted", "results")  # a name that begins with one of these i
 
 def add_arguments(parser: argparse.ArgumentParser, out: str) -> None:
     """Declare the arguments that name and load a model, and say where the results go (by default to `out`)."""
-    add, cores = parser.add_argument, len(os.sched_getaffinity(0))
+    add = parser.add_argument
     model = "a folder, such as converted/eng (or just eng), or a repository on the Hub"
     add("model", metavar="MODEL", type=os.path.expanduser, help=model)
     add("--revision", default="main", help="read this branch, tag or commit of the repository (default: main)")
     add("--trust-remote-code", action="store_true", help="allow the Python code in the model's folder to run")
     add("--language", nargs="+", metavar="CODE", help="use these languages, if a suite or task has several")
-    add("--threads", type=int, default=cores, metavar="N", help="use N threads (default: all cores)")
     add("--out", type=Path, metavar="FOLDER", help=f"write here (default: {out})")
     loading.add_arguments(parser)
 
@@ -151,11 +150,9 @@ def is_done(out: Path, settings: Stage, origin: dict[str, Any], read: list[Path]
     return done
 
 
-def compute_quietly(threads: int) -> None:
-    """Let PyTorch use so many threads, and transformers print errors alone."""
-    import torch
-    from transformers.utils import logging as of_transformers
+def quiet_transformers() -> None:
+    """Let transformers print errors alone."""
+    from transformers.utils import logging as of_transformers  # takes seconds
 
-    torch.set_num_threads(threads)
     of_transformers.disable_progress_bar()
     of_transformers.set_verbosity_error()

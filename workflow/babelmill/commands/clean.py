@@ -8,7 +8,7 @@ all models of the configuration: targets, `models:`, experiments, and languages 
 What lies in `results/checkpoints` is kept for as long as its model is asked for; a folder in which a process works now
 stays.
 
-What `run.checkpoint_mirror` keeps elsewhere stays; a line names the place.
+What `run.checkpoint_mirror` keeps elsewhere stays.
 """
 
 import argparse
@@ -24,23 +24,17 @@ from babelmill.runtime.run_lock import holder
 from babelmill.stages import CHECKPOINTS, RESULTS, SETTINGS, STAGES, UNFINISHED
 
 
-def models_of(graph: Graph) -> list[str]:
-    """Return the models whose results stay."""
-    configuration = graph.configuration
-    ran = [path.stem for path in ASKED.glob("*.json")] + [path.name for path in Path("converted").glob("*")]
-    ran = [name for name in sorted(ran) if configuration.is_model(name)]
-    return list(dict.fromkeys([*configuration.targets(), *configuration.top.models, *ran]))
-
-
 def unused(graph: Graph) -> Iterator[Path]:
     """Yield the files and folders in `results` that no model asks for. A UserError says what is wrong with a model."""
     names: dict[str, set[str]] = {stage: set() for stage in STAGES}
-    models = models_of(graph)
+    ran = {path.stem for path in ASKED.glob("*.json")} | {path.name for path in Path("converted").glob("*")}
+    configuration = graph.configuration
+    models = {*configuration.targets(), *configuration.top.models, *filter(configuration.is_model, ran)}
     for model in models:
         for each in graph.of_model(model):
             names[each.stage.stage].add(each.name)
         for stage in ("predict", "submission"):
-            parts = STAGES[stage].parts(graph.configuration, model)
+            parts = STAGES[stage].parts(configuration, model)
             names[stage] |= {".".join(filter(None, (model, part))) for part in parts}
         names["publish"].add(model)
     for stage, kept in names.items():
@@ -79,9 +73,6 @@ def run(args: argparse.Namespace) -> None:
             print(f"{size / 2**20:10,.1f} MiB  {path}")
         if args.remove:
             path.unlink() if path.is_file() or path.is_symlink() else shutil.rmtree(path)
-    elsewhere = {graph.configuration.model(model).run.checkpoint_mirror for model in models_of(graph)}
-    for url in sorted(filter(None, elsewhere)):
-        print(f"{url}: not looked at; delete there what you no longer need ({url}/RUN, named as above)")
     count = plural(sum(path.parent.parent != SETTINGS for path in found), "result")
     verb = "deleted" if args.remove else "unused: --remove deletes them"
     print(f"{sum(found.values()) / 2**20:10,.1f} MiB  {count} {verb}")

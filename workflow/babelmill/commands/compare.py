@@ -2,7 +2,7 @@
 
     babelmill compare eng eng_big
     babelmill compare eng scores/openai-community--gpt2 --suite blimp
-    babelmill compare eng tuned/openai-community--gpt2 --task rte_sound
+    babelmill compare eng tuned/openai-community--gpt2 --suite rte_sound    # a fine-tuning task
 
 A model is a name of this workflow, a converted folder, or a folder of scores (what `babelmill score` or `babelmill
 tune` wrote). The settings that differ come first: those that corpora, tokenizer and weights were made with. A value
@@ -40,13 +40,12 @@ from babelmill.graph import changed_values
 from babelmill.reporting.results import ModelResults, different_precisions, find
 from babelmill.reporting.table import ALL, TUNED, Frame, ScoreRow, of_suite, rows_of, shown, unit_text
 from babelmill.stages import LABEL, STAGES
-from babelmill.suites.items import ITEMS
+from babelmill.suites.items import ITEMS, NOUNS
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
 from babelmill.suites.results import by, mean_of_groups, paradigm_weights
 from babelmill.tasks.metrics import compared, compared_words, counts_of_words
 
 SURE = 0.05
-NAME = 16  # characters of a name in the head of a table
 
 
 class Tested(NamedTuple):
@@ -60,31 +59,27 @@ class Tested(NamedTuple):
     how: str = ""  # the test
 
 
-def comparison(words: list[str], suite: str | None, task: str | None, method: str | None) -> str:
-    """Return the comparison of two models on one suite, one task, or all that both have scores of.
+def comparison(words: list[str], only: str | None, method: str | None) -> str:
+    """Return the comparison of two models on one suite or task (`only`), or all that both have scores of.
 
     `method`: whose scores are compared; None for that of each model's headline. A UserError says why they cannot be
     compared.
     """
     models = [find(word) for word in words]
+    scored = [{*model.scores} for model in models]
     tuned = [{part.rpartition(".")[0] for part in model.tuned} for model in models]
-    for model, tasks in zip(models, tuned, strict=True):
-        for asked, there in ((suite, {*model.scores}), (task, tasks)):
-            if asked and asked not in there:
-                raise UserError(
-                    f"{model.name} has no scores of {asked}; it has some of {some(sorted(there)) or 'none'}"
-                )
-    suites = [suite] if suite else [] if task else sorted(models[0].scores.keys() & models[1].scores)
-    both = [task] if task else [] if suite else sorted(tuned[0] & tuned[1])
-    others = sorted({*models[0].scores, *tuned[0]} ^ {*models[1].scores, *tuned[1]})
-    short = all(len(model.name) <= NAME for model in models) and models[0].name != models[1].name
-    names = [line(model.name) for model in models] if short else ["A", "B"]
-    blocks = [[" and ".join(names) if short else f"A is {line(words[0])}\nB is {line(words[1])}"]]
+    if only:
+        for model, there in zip(models, map(set.union, scored, tuned), strict=True):
+            if only not in there:
+                raise UserError(f"{model.name} has no scores of {only}; it has some of {some(sorted(there)) or 'none'}")
+        scored, tuned = ([each & {only} for each in sets] for sets in (scored, tuned))
+    others = sorted((scored[0] | tuned[0]) ^ (scored[1] | tuned[1]))
+    blocks = [[f"A is {line(words[0])}\nB is {line(words[1])}"]]
     blocks[0] += [f"note: {note}"] if (note := different_precisions(models)) else []
-    blocks += [changed_settings(models), validation_text(models, names)]
-    blocks += [block for name in suites for block in on_suite(name, models, names, method)]
-    blocks.append(on_tasks(both, models, names))
-    if others and not (suite or task):
+    blocks += [changed_settings(models), validation_text(models)]
+    blocks += [block for name in sorted(scored[0] & scored[1]) for block in on_suite(name, models, method)]
+    blocks.append(on_tasks(sorted(tuned[0] & tuned[1]), models))
+    if others:
         blocks.append([f"not compared, because only one of them has scores: {some(others)}"])
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -106,13 +101,13 @@ def changed_settings(models: list[ModelResults]) -> list[str]:
     return ["settings:", *changed] if changed else ["both were made with the same settings"]
 
 
-def table(tests: list[Tested], unit: str, names: list[str], corrected: int = 0) -> list[str]:
+def table(tests: list[Tested], unit: str, corrected: int = 0) -> list[str]:
     """Return tests as lines, with Holm's correction for those from number `corrected` on; a star marks those sure."""
     values = [test.p for test in tests]
     later = [i for i in range(corrected, len(tests)) if values[i] is not None]
     for i, p in zip(later, holm([p for i in later if (p := values[i]) is not None]), strict=True):
         values[i] = p
-    rows = [["", "", "n", *names, "difference", "p", ""]]
+    rows = [["", "", "n", "A", "B", "difference", "p", ""]]
     for test, p in zip(tests, values, strict=True):
         first, second = test.scores
         ends = f" ({' to '.join(shown(end, unit, signed=True) for end in test.ends)})" if None not in test.ends else ""
@@ -124,7 +119,7 @@ def table(tests: list[Tested], unit: str, names: list[str], corrected: int = 0) 
     return found + ([f"  p after Holm's correction for {len(later)} tests"] if len(later) > 1 else [])
 
 
-def validation_text(models: list[ModelResults], names: list[str]) -> list[str]:
+def validation_text(models: list[ModelResults]) -> list[str]:
     """Return the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
     found, tests, unit = [model.evaluation or {} for model in models], list[Tested](), BITS
     if not all(found):
@@ -142,7 +137,7 @@ def validation_text(models: list[ModelResults], names: list[str]) -> list[str]:
                 ends = over_documents((documents[0], documents[1]), columns)[1:3]
             what, n = f"{name} (upper bound)" if metric.bound else name, found[0].get("documents", {}).get("scored", 0)
             tests.append(Tested(what, n, (first[name]["value"], second[name]["value"]), ends))
-    return [f"validation text, {unit_text(unit)}; intervals are over documents", *table(tests, unit, names)]
+    return [f"validation text, {unit_text(unit)}; intervals are over documents", *table(tests, unit)]
 
 
 def documents_of(model: ModelResults) -> pa.Table | None:
@@ -161,7 +156,7 @@ def read(folder: Path, name: str) -> pa.Table:
 # Suites.
 
 
-def on_suite(suite: str, models: list[ModelResults], names: list[str], asked: str | None) -> Iterator[list[str]]:
+def on_suite(suite: str, models: list[ModelResults], asked: str | None) -> Iterator[list[str]]:
     """Yield the comparison on a suite: one block of lines per language in which both models were scored."""
     about = [model.scores[suite] for model in models]
     kind = KINDS[about[0].get("kind", "pairs")]
@@ -183,15 +178,14 @@ def on_suite(suite: str, models: list[ModelResults], names: list[str], asked: st
         how += f", {heads[0].baseline}" if heads[0].simple is not None else ""
         if isinstance(kind, OfSentences):
             tests = list(on_items(kind, about[0], rows, [each.method for each in heads]))
-            yield [f"{title}: % right, {weighting(about[0]['headline']['of'])}, {how}", *table(tests, unit, names, 1)]
+            yield [f"{title}: % right, {weighting(about[0]['headline']['of'])}, {how}", *table(tests, unit, 1)]
             continue
         ends, over = (None, None), "no test compares such scores"
-        entries = [each["languages"][code]["methods"][row.method] for each, row in zip(about, heads, strict=True)]
-        scored = [Scored(each, row.method, entry) for each, row, entry in zip(rows, heads, entries, strict=True)]
+        scored = [Scored(each, row.method) for each, row in zip(rows, heads, strict=True)]
         if found := kind.difference(scored):
             ends, over = (found[2][0], found[2][1]), f"bootstrap over {found[0]}"
         whole = Tested(ALL, heads[0].n, (heads[0].score, heads[1].score), ends, None, over)
-        yield [f"{title}: {unit_text(unit)}, {how}", *table([whole], unit, names)]
+        yield [f"{title}: {unit_text(unit)}, {how}", *table([whole], unit)]
 
 
 def head(model: ModelResults, suite: str, code: str, method: str | None) -> ScoreRow:
@@ -209,9 +203,8 @@ def on_items(kind: OfSentences, about: dict[str, Any], rows: list[pa.Table], met
     points = np.array([kind.points(each, method) for each, method in zip(rows, methods, strict=True)])
     common = ~np.isnan(points).any(0)
     if not common.any():
-        raise UserError(
-            f"{about['suite']}: no {kind.item} was scored by both; score them with the same max_masked_items"
-        )
+        item = NOUNS[about.get("kind", "pairs")]
+        raise UserError(f"{about['suite']}: no {item} was scored by both; score them with the same max_masked_items")
     every = rows[0]["paradigm"].to_pylist()
     sizes = dict(Counter(every)) if any(most_pairs(about, method) for method in methods) else None
     paradigms, phenomena = (np.array(rows[0][key].to_pylist(), object)[common] for key in ("paradigm", "phenomenon"))
@@ -272,7 +265,7 @@ class Run(NamedTuple):
         return digests, list(rows.itertuples(index=False, name=None))
 
 
-def on_tasks(tasks: Iterable[str], models: list[ModelResults], names: list[str]) -> list[str]:
+def on_tasks(tasks: Iterable[str], models: list[ModelResults]) -> list[str]:
     """Return the tests on tasks that both models were tuned for; raise a UserError if they cannot be compared."""
     tests, remarks = list[Tested](), list[str]()
     for task in tasks:
@@ -299,7 +292,7 @@ def on_tasks(tasks: Iterable[str], models: list[ModelResults], names: list[str])
     for model in models:
         rows = [row for row in rows_of(model) if row.method == TUNED and row.suite in tasks]
         remarks += [f"  {model.name}, {row.suite}: {row.remark}" for row in rows if ";" in row.remark]
-    return ["fine-tuned: scores x 100, means over seeds", *table(tests, SHARE, names), *remarks] if tests else remarks
+    return ["fine-tuned: scores x 100, means over seeds", *table(tests, SHARE), *remarks] if tests else remarks
 
 
 def read_run(model: ModelResults, part: str) -> Run:
@@ -325,12 +318,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("first", metavar="A", help="a model: eng, converted/eng, scores/gpt2")
     add("second", metavar="B", help="the model to compare with")
-    add("--suite", help="compare only on this suite (default: all suites that both were scored on)")
-    add("--task", help="compare only on this fine-tuning task (default: all tasks that both were tuned for)")
+    add("--suite", help="compare only on this suite or fine-tuning task (default: all that both have scores of)")
     methods = ["causal", "masked", "fused", "bound"]
     add("--method", choices=methods, help="use the scores of this method (default: each model's headline)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the comparison."""
-    print(comparison([args.first, args.second], args.suite, args.task, args.method))
+    print(comparison([args.first, args.second], args.suite, args.method))

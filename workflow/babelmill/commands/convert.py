@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     from babelmill.release.elsewhere import rehosting  # imports PyTorch
 
     try:
-        (model,) = rehosting.models_in(args.source, args.config).values()
+        model = rehosting.model_of(args.source, args.config)
     except rehosting.Skipped as why:
         raise UserError(f"{args.source}: {why}") from None
     tokenizer = rehosting.tokenizer_of(model, args.tokenizer)

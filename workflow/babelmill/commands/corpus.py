@@ -1,31 +1,31 @@
 """Look at the text of a language before a model is trained on it: what stands out, and a page.
 
-    babelmill corpus eng           # the files as they are, before anything is cleaned or dropped
-    babelmill corpus eng --made    # the corpus that the workflow made of them
+    babelmill corpus eng
 
-All files are read, and a sample of at most 100,000 documents is measured. `reports/corpora/eng.html` is one page
-without scripts that needs no network: documents, words, lengths, scripts and languages of each file and category, lines
-that stand in many documents, 20 documents drawn at random and the oddest ones. Nothing is changed, and nothing runs
-again. If the text comes from the Hub, it must be there already (`snakemake converted/eng --until download`).
+All files are read as they are, before anything is cleaned or dropped, and a sample of at most 100,000 documents is
+measured. `reports/corpora/eng.html` is one page without scripts that needs no network: documents, words, lengths,
+scripts and languages of each file and category, lines that stand in many documents, 20 documents drawn at random and
+the oddest ones. Nothing is changed, and nothing runs again. If the text comes from the Hub, it must be there already
+(`snakemake converted/eng --until download`).
 """
 
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from babelmill.config import loading
 from babelmill.config.inputs import too_few
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_text
+from babelmill.corpus.__main__ import Inputs, inputs
+from babelmill.corpus.builtin import python_docs
+from babelmill.corpus.reading import Reading, read
+from babelmill.corpus.tally import Tally
 from babelmill.graph import Graph
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from babelmill.corpus.__main__ import Inputs
-    from babelmill.corpus.reading import Reading
-    from babelmill.corpus.tally import Tally
+from babelmill.survey.page import page, summary
+from babelmill.survey.sample import measure, sample
 
 FOLDER = Path("reports/corpora")
 
@@ -33,21 +33,12 @@ FOLDER = Path("reports/corpora")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("language", help="a language, or a text with a name of its own")
-    parser.add_argument("--made", action="store_true", help="look at the corpus that was made, not at its sources")
     loading.add_arguments(parser)
 
 
-def sources(graph: Graph, code: str, made: bool) -> "tuple[Inputs, Reading]":
-    """Return the files of a language's text, or of its corpus, and how to read them."""
-    from babelmill.corpus.__main__ import Inputs, inputs
-    from babelmill.corpus.reading import Reading
-
-    corpus, folder = graph.configuration.corpus(code).corpus, graph.result("corpus", code).path
-    if made:
-        manifest.verify(folder)
-        plain = {"format": "parquet", "text_column": "text", "prompt_column": None, "label_columns": []}
-        corpus = corpus.model_copy(update=plain | {"context_column": None})
-        return Inputs([folder / "train.parquet"], [folder / "validation.parquet"], [], None, {}), Reading(corpus)
+def sources(graph: Graph, code: str) -> tuple[Inputs, Reading]:
+    """Return the files of a language's text, and how to read them."""
+    corpus = graph.configuration.corpus(code).corpus
     download = None if corpus.files or corpus.builtin else graph.result("download", code).path
     if download and not (download / manifest.NAME).is_file():
         raise UserError(
@@ -58,13 +49,8 @@ def sources(graph: Graph, code: str, made: bool) -> "tuple[Inputs, Reading]":
     return found, Reading(corpus, found.text_columns)
 
 
-def documents(
-    files: "Inputs", reading: "Reading", builtin: bool, tally: "Tally"
-) -> "Iterator[tuple[str, pa.RecordBatch]]":
+def documents(files: Inputs, reading: Reading, builtin: bool, tally: Tally) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the documents as they are, in batches, each with the name of its file."""
-    from babelmill.corpus.builtin import python_docs
-    from babelmill.corpus.reading import read
-
     for batch in python_docs() if builtin else ():
         yield "corpus.builtin", batch
     for path in [*files.train, *files.validation]:
@@ -74,27 +60,22 @@ def documents(
 
 def run(args: argparse.Namespace) -> None:
     """Write the page, and print what stands out."""
-    from babelmill.corpus.tally import Tally
-    from babelmill.survey.page import page, summary
-    from babelmill.survey.sample import measure, sample
-
     graph = Graph(configuration := loading.from_arguments(args))
     asked, code = configuration.language(args.language), args.language
-    corpus, (files, reading) = configuration.corpus(code).corpus, sources(graph, code, args.made)
-    tally, builtin = Tally("skip"), bool(corpus.builtin) and not args.made
-    found, read = sample(documents(files, reading, builtin, tally))
+    corpus, (files, reading) = configuration.corpus(code).corpus, sources(graph, code)
+    tally = Tally("skip")
+    found, counts = sample(documents(files, reading, bool(corpus.builtin), tally))
     if found.empty:
         raise UserError(f"the text of {code} has no document that can be read")
     measured = measure(found)
-    lines = summary(measured, read, asked.name, asked.tag)
+    lines = summary(measured, counts, asked.name, asked.tag)
     if dropped := {why: number for why, number in tally.dropped.items() if number}:
         reasons = ", ".join(f"{number:,} {why}" for why, number in dropped.items())
         lines.append(f"{sum(dropped.values()):,} documents without readable text: {reasons}")
-    if not args.made and not files.validation and (note := too_few(corpus, read.total())):
+    if not files.validation and (note := too_few(corpus, counts.total())):
         lines.append(note)
-    of = "The corpus that the workflow made" if args.made else "The text before anything is cleaned or dropped"
     html = FOLDER / f"{code}.html"
     title = asked.name if asked.name == code else f"{asked.name} ({code})"
     html.parent.mkdir(parents=True, exist_ok=True)
-    write_text(html, page(title, of, lines, measured))
+    write_text(html, page(title, lines, measured))
     print("\n".join([*lines, str(html)]))

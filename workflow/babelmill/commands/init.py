@@ -68,8 +68,6 @@ def run(args: argparse.Namespace) -> None:
 
 def refuse(folder: Path) -> None:
     """Raise a UserError if another workflow is in the folder."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{line(str(folder))} is a file; name a folder")
     for name in SNAKEFILES:
         if (folder / name).is_file() and OURS not in (folder / name).read_text(encoding="utf-8", errors="replace"):
             raise UserError(f"{line(str(folder / name))} is another workflow's: name another folder (or use a module)")

@@ -7,7 +7,7 @@
 Steps are computed as in training, from the tokens of the shards; before there are any, tokens are estimated, and the
 column `from` says from what. Hours are floating-point operations divided by a speed: that of trainings of half to twice
 the size in this folder, else an assumed one, which has a question mark. On a machine without GPUs they are those of its
-processor. Memory is measured, too, or calculated: 20 bytes a parameter (16 without an average of the weights), and what
+processor. Memory is calculated: 20 bytes a parameter (16 without an average of the weights), and what
 forward passes keep. (Training all of 8 billion parameters took up to 8 % more, adapters up to 20 % less.)
 
 Tokens are counted in shards, else estimated from bytes of text. Nothing here imports torch, except for models of
@@ -15,7 +15,6 @@ transformers, which are counted by making them without weights.
 """
 
 import argparse
-import csv
 import os
 import statistics
 import sys
@@ -27,7 +26,7 @@ import numpy as np
 
 from babelmill.commands.progress import metrics
 from babelmill.config import loading, schema
-from babelmill.config.inputs import bytes_per_word, few_documents
+from babelmill.config.inputs import bytes_per_word
 from babelmill.config.languages import TIER_BYTES, WORD, budget_bytes
 from babelmill.config.models import BYTES_PER_PARAMETER, SHAPE, Size, lacks_config, size_of, with_our_names
 from babelmill.config.resolve import ResolvedModel
@@ -40,7 +39,7 @@ from babelmill.core.local_sources import files_of
 from babelmill.core.words import aligned, plural, said_once, short, tenths
 from babelmill.graph import Graph
 from babelmill.release.elsewhere import llada
-from babelmill.runtime.cost import fast_in_bf16, flops, has_gpu, peak_of, precision_of, slowdown
+from babelmill.runtime.cost import fast_in_bf16, flops, has_gpu, peak_of, precision_of
 from babelmill.stages import TrainStage
 from babelmill.training.plan import schedule
 from babelmill.training.plan.objectives import objective_of
@@ -56,7 +55,7 @@ ASSUMED_GPU = "H100"
 HOW_FAR_OFF = """\
 Tokens are off by a fifth or more, unless they are from `shards`. Hours are those of training, without validations.
 A speed with a ? is assumed, until a training of about this size has finished here: the hours are then right within a
-factor of two or three, and GiB are calculated."""
+factor of two or three."""
 SUMS = ("tokens", "FLOPs", "hours", "GPU-hours")  # columns of the total
 
 
@@ -79,7 +78,7 @@ def plan(graph: Graph, model: str, gpus: int, gpu: str) -> tuple[dict[str, Any],
     steps, tokens = len(rows), float((lengths * rows).sum())
     targets = lengths * rows * objective.target_share(objective.mask_rate(np.arange(steps), steps))
     work = float(flops(size, lengths, lengths * rows, targets).sum())
-    rate, gib, measured = speed_of(size, train, work / tokens / size.parameters, gpus > 0)
+    rate, measured = speed_of(size, train, work / tokens / size.parameters, gpus > 0)
     rate *= (peak_of(gpu) or 0) * gpus if gpus else 1
     row = {
         "model": model,
@@ -90,7 +89,7 @@ def plan(graph: Graph, model: str, gpus: int, gpu: str) -> tuple[dict[str, Any],
         "steps": steps,
         "FLOPs": work,
         "GPUs": gpus,
-        "GiB": gib or memory(resolved, size, train, gpus),
+        "GiB": memory(resolved, size, train, gpus),
         "speed": rate,
         "measured": measured,
         "hours": work / rate / 3600,
@@ -218,32 +217,25 @@ def config_of_source(graph: Graph, resolved: ResolvedModel) -> dict[str, Any]:
     return llada.config_of(config, where) if config.get("model_type") == "llada" else config
 
 
-def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> tuple[float, float | None, bool]:
-    """Return the share of the GPUs' peak, or the FLOP/s of the processor; the memory in GiB; and if it was measured.
+def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> tuple[float, bool]:
+    """Return the share of the GPUs' peak, or the FLOP/s of the processor, and whether it was measured.
 
-    The speed is the median of trainings of half to twice as many parameters, else assumed. The memory is that of
-    trainings of a model of the same size with equal micro-batches; None if there is none. `work`: the FLOPs per token
-    and parameter.
+    It is the median of trainings of half to twice as many parameters, else assumed. `work`: the FLOPs per token and
+    parameter.
     """
-    rates, memory = list[float](), list[float]()
+    rates = list[float]()
     for record in TrainStage.path_of("x").parent.glob(f"*/{manifest.NAME}"):
-        about = manifest.read(record)
-        figures, theirs = about["figures"], about["settings"]["train"]
+        figures = manifest.read(record)["figures"]
         if figures["precision"] != train.precision or not 0.5 <= figures["parameters"] / size.parameters <= 2:
             continue
-        lines = [
-            line for line in metrics(record.parent)[1:] if line["kind"] == "train" and on_gpus == bool(line["mfu"])
-        ]
-        rates += [line["mfu"] or line["tokens_per_second"] * figures["parameters"] * work for line in lines]
-        passes = theirs.get("micro_batch_tokens"), theirs.get("activation_checkpointing", False)
-        # Models of transformers are split over GPUs, of which there may have been fewer.
-        equal = not size.adapter and passes == (train.micro_batch_tokens, train.activation_checkpointing)
-        memory += [line["memory"] / 1024 for line in lines if equal and figures["parameters"] == size.parameters]
+        for line in metrics(record.parent)[1:]:
+            if line["kind"] == "train" and on_gpus == bool(line["mfu"]):
+                rates.append(line["mfu"] or line["tokens_per_second"] * figures["parameters"] * work)
     if rates:
-        return statistics.median(rates), max(memory, default=None), True
+        return statistics.median(rates), True
     if on_gpus:  # narrow models are bound by memory, not by arithmetic
-        return 0.3 if size.hidden_size >= 768 else 0.15 if size.hidden_size >= 384 else 0.03, None, False
-    return CORE * len(os.sched_getaffinity(0)) / slowdown(train.precision), None, False
+        return 0.3 if size.hidden_size >= 768 else 0.15 if size.hidden_size >= 384 else 0.03, False
+    return CORE * len(os.sched_getaffinity(0)), False
 
 
 def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) -> float:
@@ -302,7 +294,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     loading.add_arguments(parser)
     parser.add_argument("--gpu", help=f"assume this GPU (default: gpu_model of the profile, or {ASSUMED_GPU})")
     parser.add_argument("--gpus", type=int, metavar="N", help="assume N GPUs per job; 0: the processor")
-    parser.add_argument("--tsv", action="store_true", help="print tab-separated values, with all digits")
 
 
 def gpus_for(args: argparse.Namespace) -> tuple[str, Callable[[int], int]]:
@@ -332,16 +323,8 @@ def run(args: argparse.Namespace) -> None:
     models = list(filter(configuration.is_trained, configuration.models_of(args.names or ["all"])))
     found = [plan(graph, model, of_preset(configuration.model(model).resources.gpus), gpu) for model in models]
     rows = [row for row, _ in found]
-    if args.tsv:
-        columns = [*COLUMNS, "measured"]
-        lines = [columns, *([row[name] for name in columns] for row in rows)]
-        csv.writer(sys.stdout, delimiter="\t", lineterminator="\n").writerows(lines)
-        return
     machine = f"GPU: {gpu} (--gpu names another), {(peak_of(gpu) or 0) / 1e12:,.0f} TFLOP/s in bf16."
     if not any(row["GPUs"] for row in rows):
         machine = "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster)."
     said = [(row["model"], note) for row, of_row in found for note in of_row]
-    languages = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
-    said += [(code, note) for code in languages if (note := few_documents(configuration.corpus(code)))]
-    notes = said_once(said)
-    print(*table(rows), machine, HOW_FAR_OFF, *notes, sep="\n")
+    print(*table(rows), machine, HOW_FAR_OFF, *said_once(said), sep="\n")

@@ -13,7 +13,7 @@ from typing import Any
 from babelmill.core.files import UserError, is_locked
 from babelmill.graph import CHECKPOINTS, Graph, Result, steps_done
 from babelmill.runtime.run_lock import holder
-from babelmill.stages import STAGES, UNFINISHED, PredictStage
+from babelmill.stages import STAGES
 
 TAIL = 2**16  # bytes read from the end of a file; a line of metrics has less than 2,000
 LOCKS = Path(".snakemake/locks")  # each run keeps a list of its outputs there until it ends
@@ -122,17 +122,7 @@ def add_training(status: Status, training: Result) -> None:
         status.state = "running"
         status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
         if trained:
-            status.note = validating(run)
             status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
-
-
-def under_way(result: Result) -> str:
-    """Return that a job runs now, and how far a training is; "" if none makes this result."""
-    status = Status("") if result.is_there else state_of("", result)
-    if result.stage.stage == "train":
-        add_training(status, result)
-    step = "" if status.steps is None else f", step {status.step:,} of {status.steps:,}"
-    return f"runs now{step}" if status.state == "running" else ""
 
 
 def validating(folder: Path) -> str:
@@ -144,14 +134,6 @@ def validating(folder: Path) -> str:
         return ""
 
 
-def status_of_jobs(model: str, results: list[Result], missing: list[Result]) -> Status:
-    """Return the status of a stage that is not done; `missing`: those of its results that are not there."""
-    status = min((state_of(model, each) for each in missing), key=lambda each: STATES.index(each.state))
-    name = results[0].stage.stage
-    status.stage = f"{name} {len(results) - len(missing)}/{len(results)}" if len(results) > 1 else name
-    return status
-
-
 def status_of(graph: Graph, model: str) -> Status:
     """Return how far a model is: at the stage with a job under way, or else at the first stage that is not done."""
     try:
@@ -159,38 +141,16 @@ def status_of(graph: Graph, model: str) -> Status:
         missing = list(dict.fromkeys(results[-1].runs()))
     except UserError as error:
         return Status(model, state="failed", note=str(error))
-    statuses = {}
-    for stage in STAGES.values():
-        if of_stage := [each for each in missing if each.stage is stage]:
-            statuses[stage.stage] = status_of_jobs(model, [each for each in results if each.stage is stage], of_stage)
-    under_way = [stage for stage, status in statuses.items() if status.state == "running"]
-    stage = next(iter([*under_way, *statuses]), None)
-    done = Status(model, results[-1].stage.stage, DONE[not graph.configuration.is_trained(model)])
-    status = statuses[stage] if stage else status_of_tables(graph, done)
+    statuses = dict[str, Status]()
+    for name, stage in STAGES.items():
+        if of_stage := [state_of(model, each) for each in missing if each.stage is stage]:
+            statuses[name] = min(of_stage, key=lambda each: STATES.index(each.state))
+            count = sum(each.stage is stage for each in results)
+            statuses[name].stage = f"{name} {count - len(of_stage)}/{count}" if count > 1 else name
+    under_way = [name for name, status in statuses.items() if status.state == "running"]
+    stage = next(iter([*under_way, *statuses]), results[-1].stage.stage)
+    status = statuses.get(stage) or Status(model, stage, DONE[not graph.configuration.is_trained(model)])
     training = results[-1].training
     if training and (stage == "train" or training.is_there):
         add_training(status, training)
-    elsewhere = graph.configuration.model(model).run.checkpoint_mirror
-    if stage == "train" and elsewhere and status.state != "running":
-        status.note = "; ".join(filter(None, [status.note, f"{elsewhere} may have a later checkpoint"]))
     return status
-
-
-def status_of_tables(graph: Graph, converted: Status) -> Status:
-    """Add to a converted model's status how many tables are predicted.
-
-    The state stays `converted` if none of the other tables was begun.
-    """
-    model = converted.model
-    tables = [graph.result("predict", model, part) for part in STAGES["predict"].parts(graph.configuration, model)]
-    missing = [each for each in tables if not each.is_there]
-    note = f"{len(tables) - len(missing)}/{len(tables)} tables predicted" if tables else ""
-    status = status_of_jobs(model, tables, missing) if missing else converted
-    if status.state in (*DONE, "waiting"):
-        return dataclasses.replace(converted, note=note)
-    done = []
-    for table in missing:
-        folder = UNFINISHED / "predict" / table.name  # `labels/prediction.py` writes it
-        if parts := len(list(folder.glob("*.npz"))):
-            done.append(f"{table.part}: {parts * PredictStage.at_once:,} texts")
-    return dataclasses.replace(status, note="; ".join(filter(None, [*done, status.note])))

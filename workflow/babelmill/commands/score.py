@@ -19,9 +19,7 @@ predicted from all others. A folder needs no configuration.
 
 import argparse
 import bisect
-import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ from babelmill.config.datasets import how_scored
 from babelmill.core.files import UserError
 from babelmill.graph import Graph
 from babelmill.stages import ScoreStage
-from babelmill.tables.text import read_text, text_of
+from babelmill.tables.text import read_text
 
 AT_ONCE = 256  # lines of --words at a time
 COLUMNS = ("line", "number", "word", "bits", "tokens")
@@ -44,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     by_hand.add_arguments(parser, "scores/{MODEL}/{suite}")
     on = parser.add_mutually_exclusive_group(required=True)
     on.add_argument("--suite", help="score on this suite, of config/suites or of your configuration")
-    words = "print the bits of each word of this text, with one sentence per line (-: standard input)"
-    on.add_argument("--words", type=os.path.expanduser, metavar="FILE", help=words)
+    words = "print the bits of each word of this text, with one sentence per line"
+    on.add_argument("--words", type=Path, metavar="FILE", help=words)
     parser.add_argument("--method", choices=OF_WORDS, help="score words by this method")
 
 
@@ -64,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
     from babelmill.score import score  # imports PyTorch
     from babelmill.suites.scoring_model import ScoringModel
 
-    by_hand.compute_quietly(args.threads)
+    by_hand.quiet_transformers()
     values = {"languages": languages, "suite": args.suite, "covered": languages, "headline": suite.headline}
     values |= how_scored(suite) | {"methods": methods_of(folder)}
     named = args.model.removeprefix("converted/").rstrip("/")
@@ -100,10 +98,9 @@ def owners(text: str, offsets: list[tuple[int, int]]) -> list[int]:
     return [min(bisect.bisect_right(ends, letter), len(ends) - 1) for letter in letters]
 
 
-def lines_of(path: str) -> Iterator[tuple[int, str]]:
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number, line) for the lines of a file that are not blank."""
-    text = text_of(sys.stdin.buffer.read(), Path("standard input")) if path == "-" else read_text(Path(path))
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             yield number, line.rstrip("\r")
 
@@ -144,9 +141,7 @@ def print_words(args: argparse.Namespace) -> None:
     if args.language or args.out:
         raise UserError("--words prints a table of words: --language and --out are for suites")
     lines = list(lines_of(args.words))
-    configured = args.profile or args.configfile or args.config or Path(loading.USER_FILE).is_file()
-    needed = configured and not by_hand.converted_folder(args.model).is_dir()
-    folder, origin, _ = by_hand.model_folder(args, loading.from_arguments(args).known_models() if needed else ())
+    folder, origin, _ = by_hand.model_folder(args)
     from babelmill.evaluation.rows import require_offsets
     from babelmill.release.folder.loading import methods_of  # imports PyTorch
     from babelmill.suites.scoring_model import ScoringModel
@@ -155,7 +150,7 @@ def print_words(args: argparse.Namespace) -> None:
     method = args.method or next((name for name in OF_WORDS if name in there), "")
     if method not in there:
         raise UserError(f"--words takes method causal or masked; {folder} has {', '.join(there)}")
-    by_hand.compute_quietly(args.threads)
+    by_hand.quiet_transformers()
     model = ScoringModel(folder, origin)
     require_offsets(model.tokenizer)
     print("\t".join(COLUMNS))

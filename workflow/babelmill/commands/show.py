@@ -2,22 +2,18 @@
 
     babelmill show converted/eng
     babelmill show converted/eng --masked "The cat <mask> on the mat." --prompt "The cat"
-    babelmill show converted/eng --held-out 5
 
 Only the converted folder is read, with the classes that its users load. So this is also the quickest check that the
-folder works where it is. `--held-out` also reads the validation text, from `results/corpus`: it shows the first
-sentences, each with a hidden word, the model's guesses and the right word.
+folder works where it is.
 """
 
 import argparse
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-from babelmill.commands.by_hand import converted_folder, meant
+from babelmill.commands.by_hand import converted_folder, meant, quiet_transformers
 from babelmill.core import bars, manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.core.stage_entry import utf8
 from babelmill.core.words import aligned
 
 
@@ -41,30 +37,12 @@ def scores(folder: Path) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def validation_texts(folder: Path) -> Iterator[str]:
-    """Yield the validation documents of a converted model. A UserError says where they are not."""
-    import pyarrow.parquet as pq
-
-    about = manifest.read(folder)
-    upstream, corpora = about["upstream"], about["settings"].get("made_from", {}).get("corpora", [])
-    if not corpora:
-        raise UserError(f"--held-out: {folder} does not say which validation text it has not read")
-    for corpus in map(Path, corpora):
-        manifest.verify(corpus, "validation.parquet")
-        if manifest.digest(corpus) != upstream[corpus.as_posix()]:
-            raise UserError(f"--held-out: {folder} was made from another {corpus} than the present one")
-        for batch in pq.ParquetFile(corpus / "validation.parquet").iter_batches(columns=["text"]):
-            yield from batch["text"].to_pylist()
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add("folder", type=converted_folder, metavar="FOLDER", help="a model, such as converted/eng (or just eng)")
-    add("--masked", type=utf8, metavar="TEXT", help="let the model fill each <mask> in this text")
-    add("--held-out", type=int, metavar="N", help="let the model guess a hidden word in N sentences it has not seen")
-    add("--prompt", type=utf8, metavar="TEXT", help="let the model continue this text")
-    add("--steps", type=int, metavar="N", help="masked diffusion: use N passes (default: one per token); few are fast")
+    add("--masked", metavar="TEXT", help="let the model fill each <mask> in this text")
+    add("--prompt", metavar="TEXT", help="let the model continue this text")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -76,24 +54,16 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.folder}: not a converted model; name a folder such as converted/eng")
     print(args.folder.resolve())
     print(*scores(args.folder), sep="\n", flush=True)
-    if {args.masked, args.prompt, args.held_out} == {None}:
+    if args.masked is args.prompt is None:
         return
     if "labels" in read_json(args.folder / "config.json"):
         raise UserError(f"{args.folder}: a label model cannot fill masks or write text; its card says how to use it")
-    if args.held_out is not None and args.held_out < 1:
-        raise UserError(f"--held-out {args.held_out}: give the number of sentences, 1 or more")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
     bars.draw("loading transformers and the model")
-    from transformers.utils import logging as of_transformers
-
     from babelmill.release.folder import trying  # imports PyTorch
 
-    of_transformers.set_verbosity_error()
-    of_transformers.disable_progress_bar()
-    if args.held_out is not None:
-        print("  sentences of the validation text with a hidden word, and the likeliest guesses")
-        print(*trying.guess_hidden_words(args.folder, validation_texts(args.folder), args.held_out), sep="\n")
+    quiet_transformers()
     if args.masked is not None:
         print(trying.fill_mask(args.folder, args.masked))
     if args.prompt is not None:
-        print(trying.complete(args.folder, args.prompt, args.steps))
+        print(trying.complete(args.folder, args.prompt))

@@ -2,8 +2,7 @@
 
     babelmill status            # the targets, and all other models that have begun
     babelmill status tier1      # the models of a group
-    babelmill status --watch    # renewed every 5 seconds until Ctrl-C, which never ends the run
-    babelmill status --runs     # all training runs of this folder: steps, tokens, hours, scores
+    watch -n 5 babelmill status # renewed every 5 seconds until Ctrl-C, which never ends the run
 
 This command reads only files and asks neither Snakemake nor SLURM, so it works on any machine that sees the folder,
 during a run and after it. The line shows the stage that a model is at, the step and speed of its training, and the last
@@ -12,17 +11,11 @@ Columns that would be empty are left out. `babelmill why` says what would run ne
 """
 
 import argparse
-import multiprocessing
 import shutil
-import signal
-import sys
-import time
-from concurrent.futures import ProcessPoolExecutor
 
 from babelmill.commands.progress import STATES, Status, status_of
 from babelmill.config import loading
 from babelmill.core import escape
-from babelmill.core.files import UserError
 from babelmill.core.words import aligned, clock, plural
 from babelmill.graph import ASKED, Graph
 
@@ -50,58 +43,14 @@ def status_table(statuses: list[Status], width: int) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="a model or a group (default: targets and all begun)")
-    add("--runs", action="store_true", help="list all training runs of this folder, of earlier settings, too")
-    add("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="renew it (default: every 5 seconds)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a group (default: targets and all begun)")
     loading.add_arguments(parser)
 
 
-def text(args: argparse.Namespace, width: int) -> str:
-    """Return how far models are: stage, step, loss, speed, time left, attempt and SLURM job; or all training runs."""
-    if args.runs:
-        from babelmill.commands.run_table import run_table  # imports what reads all results
-
-        models = loading.from_arguments(args).models_of(args.names) if args.names else ()
-        return "\n".join(line[:width] for line in run_table(models))
+def run(args: argparse.Namespace) -> None:
+    """Print how far models are: stage, step, loss, speed, time left, attempt and SLURM job."""
     graph = Graph(configuration := loading.from_arguments(args))
     ran = [path.stem for path in sorted(ASKED.glob("*.json")) if configuration.is_model(path.stem)]
     names = configuration.models_of(args.names) or dict.fromkeys([*configuration.targets(), *ran])
-    return status_table([status_of(graph, model) for model in names], width)
-
-
-def text_now(args: argparse.Namespace, width: int) -> str:
-    """Return `text`, or what is wrong while the configuration or a result is being replaced."""
-    try:
-        return escape.terminal(text(args, width))
-    except (UserError, OSError, ValueError) as error:
-        return escape.terminal(f"error: {error}")
-
-
-def watch(args: argparse.Namespace) -> None:
-    """Show the status until Ctrl-C. Each view comes from a fork, so that files which are read once are read again."""
-    from rich.console import Console  # takes long to import
-    from rich.live import Live
-    from rich.text import Text
-
-    console, fork, stop = Console(file=sys.__stdout__), multiprocessing.get_context("fork"), list[int]()
-    # An exception would be lost while a process is forked, and a lock may be held by what the signal interrupts.
-    signal.signal(signal.SIGINT, lambda number, _: stop.append(number))
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        while not stop:
-            with ProcessPoolExecutor(1, fork) as pool:
-                shown = pool.submit(text_now, args, console.width).result()
-            live.update(Text(f"{shown}\n{time.strftime('%H:%M:%S')}, Ctrl-C ends the view", no_wrap=True), refresh=True)
-            end = time.monotonic() + args.watch
-            while not stop and time.monotonic() < end:
-                time.sleep(0.1)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Print the status, or show it until Ctrl-C."""
-    if args.watch is not None and not 1 <= args.watch <= 3600:
-        raise UserError(f"--watch {args.watch:g}: give 1 to 3600 seconds")
-    if args.watch and sys.stdout.isatty():
-        watch(args)
-    else:
-        print(text(args, shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000))
+    width = shutil.get_terminal_size((10_000, 0)).columns  # in a file, lines are not cut
+    print(status_table([status_of(graph, model) for model in names], width))

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     folder, origin, model = by_hand.model_folder(args, configuration.known_models())
     from babelmill.tune import tune  # imports PyTorch
 
-    by_hand.compute_quietly(args.threads)
+    by_hand.quiet_transformers()
     for name, languages in covered.items():
         tasks = [by_hand.made_by_hand(graph, "task", code, name) for code in languages]
         for number in dict.fromkeys(args.seed or configuration.tuning(name).seeds):

@@ -4,14 +4,13 @@
     babelmill why eng
 
 A result runs if it is missing: `snakemake -n` decides by the same. This command names the values that have changed
-since the model's last run, and says which jobs run now. Modules that were edited since are named, too: an edit alone
-makes nothing run.
+since the model's last run. Modules that were edited since are named, too: an edit alone makes nothing run. `babelmill
+status` says which jobs run now.
 """
 
 import argparse
 from collections import Counter
 
-from babelmill.commands.progress import under_way
 from babelmill.config import loading
 from babelmill.core.escape import line
 from babelmill.graph import Graph, Result, edits, reasons
@@ -35,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
         print(model)
         for each in results:
             title = each.title_for(model) if each.stage.several or counts[each.stage.stage] > 1 else each.stage.stage
-            print(line(f"  {title:<16} {under_way(each) or '; '.join(why[each.path]) or state_of(each)}"))
+            print(line(f"  {title:<16} {'; '.join(why[each.path]) or state_of(each)}"))
         for name in ("predict", "submission"):
             for part in STAGES[name].parts(graph.configuration, model):
                 result = graph.result(name, model, part)

@@ -3,12 +3,10 @@
 import functools
 import glob
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from babelmill.config.entries import ITEM_KEYS, Suite, Task
-from babelmill.config.languages import Language
 from babelmill.config.layers import SUITES, TASKS, config_file, config_names, nearest
 from babelmill.config.resolve import SOUND, Configuration
 from babelmill.config.submissions import numbers_of
@@ -75,14 +73,6 @@ def _archive_of(folder: str, pattern: str) -> str:
 
 
 # Suites.
-
-
-def baselines_of(suite: Suite, rows: Iterable[Language]) -> list[dict[str, Any]]:
-    """Return the published scores on a suite; those in a language count for each of `rows` that is a text in it."""
-    found, texts = [each.model_dump() for each in suite.baselines], [row for row in rows if row.language]
-    return found + [
-        each | {"language": row.code} for row in texts for each in found if each["language"] == row.language
-    ]
 
 
 def how_scored(suite: Suite) -> dict[str, Any]:
@@ -153,10 +143,9 @@ def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def about_task(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Return how a task and its protocol are called, and its baselines."""
+    """Return how a task and its protocol are called."""
     task, tuning = configuration.task(name), configuration.tuning(name)
-    baselines = [line.model_dump() for line in task.baselines]
-    about = {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
+    about = {"title": task.title or name, "protocol": tuning.title}
     return about | ({"kind": task.kind} if task.kind == "tagging" else {})
 
 

@@ -27,9 +27,8 @@ from babelmill.config.schema import (
     Seeds,
     Share,
     Text,
+    language_tag,
 )
-from babelmill.config.values import language_tag
-from babelmill.core.formats import split_name
 
 # Templates of suites and tasks, such as "{context} {answer}": a name in braces stands for the cell of this column in a
 # row, `{file}` for the name of the file, and two braces for one.
@@ -51,15 +50,6 @@ def columns_of(template: str) -> list[str]:
 def fill(template: str, cells: Mapping[str, str]) -> str:
     """Return a template with the cells in place of the names of their columns."""
     return PARTS.sub(lambda part: cells[part[1]] if part[1] is not None else part[0][0], template)
-
-
-class Baseline(Section):
-    """A published score, which reports show beside ours."""
-
-    language: Text  # the code of the language, as in this workflow
-    model: Text  # the model that was scored
-    pipeline: Text  # the program that scored it; a model's scores differ between pipelines
-    score: Annotated[Number, Field(ge=0, le=100)]  # percent of the pairs that are right
 
 
 # The keys of a suite that only some kinds have, and those of them that a kind needs.
@@ -87,7 +77,6 @@ class Dataset(Section):
     encoding: Encoding = "utf-8"
     license: str = ""  # the licence of the rows; those without a licence are not copied
     note: str = ""  # what a reader of a score must know
-    baselines: list[Baseline] = []
 
     def rules(self) -> dict[str, Any]:
         return {"language languages: one of the two": (self.language is None) == bool(self.languages)}
@@ -228,10 +217,6 @@ class Tuning(Section):
         return {f"pooling padding head: {allowed}": self.head == "model" or same_side}
 
 
-TABLES = (".jsonl", ".json", ".csv", ".parquet")  # ends of names of files that the kind tagging does not read
-CONLL = (".conllu", ".conll", ".iob", ".iob2", ".bio", ".conll2003")  # ends of names of files for the kind tagging
-
-
 class Resplit(Section):
     """How a task's rows are divided anew, as the multilingual track of the BabyLM challenge does it.
 
@@ -269,16 +254,11 @@ class Task(Dataset):
 
     def rules(self) -> dict[str, Any]:
         of_words = self.kind == "tagging"
-        word_files = any(split_name(path)[0] in CONLL for path in (*self.train, *self.test))
         others = ("text", "pair", "delimiter") if of_words else ("word", "resplit")
         shown = [columns_of(template) for template in (self.text, self.pair) if template is not None]
         templates = of_words or (self.text is not None and all(shown))
         metrics = ("accuracy", "span_f1") if of_words else ("accuracy", "f1", "mcc")
         return super().rules() | {
-            "kind train test: tagging: these files have words with labels": of_words or not word_files,
-            "kind train test: with tagging, CoNLL-U or CoNLL files, which have a word and its label per line": not (
-                of_words and any(split_name(path)[0] in TABLES for path in (*self.train, *self.test))
-            ),
             "label text pair: a column that the texts do not show": all(self.label not in each for each in shown),
             **{f"{key} kind: null with this kind": getattr(self, key) is None for key in others},
             "encoding kind: utf-8 with tagging": not of_words or self.encoding == "utf-8",
@@ -345,7 +325,6 @@ class Experiment(Section):
     ) = {}
     seeds: Positive = 1  # how many models each cell has; they differ in train.seed alone
     compare_with: dict[str, Any] | None = None  # the values of the cell that the others are compared with
-    limit: Positive = 1000  # the largest number of models, against mistakes
 
     @property
     def bases(self) -> list[str]:

@@ -42,10 +42,7 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
     """Return all models of an experiment, by base (with groups expanded), cell and seed; `where` begins errors."""
     found = experiment.vary
     if isinstance(found, dict):  # all combinations of a grid
-        grid = itertools.islice(itertools.product(*found.values()), experiment.limit + 1)
-        found = [dict(zip(found, values, strict=True)) for values in grid]
-    if len(found) * experiment.seeds * len(bases) > experiment.limit:
-        raise UserError(f"{where}.limit = {experiment.limit}: more models than this; raise it if you want so many")
+        found = [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
     for key in {key: None for values in found for key in values}:
         if key.partition(".")[0] not in VARYING or key == "train.seed":
             raise UserError(f"{where}.vary: {key}: keys of {', '.join(VARYING)} can vary (and `seeds` counts seeds)")

@@ -1,7 +1,6 @@
 """Say which models find languages (`corpus.language_filter`), and what they call the languages of the table."""
 
 import importlib.metadata
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +9,15 @@ from babelmill.config.resolve import ResolvedCorpus
 from babelmill.core import local_sources
 from babelmill.core.files import UserError, not_found
 
-GLOTLID, OPENLID, PY3LANGID = "glotlid", "openlid", "py3langid"
+GLOTLID, PY3LANGID = "glotlid", "py3langid"
 FILE = "identifier.bin"  # in the results of the stage `identifier`
-# Models on the Hub, each at a commit, and the sha256 of the file where it is known to us.
+# Models on the Hub, each at a commit, and the sha256 of the file.
 HUB: dict[str, dict[str, Any]] = {
     GLOTLID: {
         "repository": "cis-lmu/glotlid",
         "commit": "3f51edf53f87904e799d81d36cdc53e4960a08b7",
         "file": "model.bin",
         "sha256": "a818b6bd42a628ab47d3dfc1578c7ea615c45381f3494c42535e31e8c4cafc9e",
-    },
-    OPENLID: {
-        "repository": "HPLT/OpenLID-v3",
-        "commit": "8f7f20a4e6f9f726744c5af2394605299cfe95c9",
-        "file": "openlid-v3.bin",
-        "sha256": None,
     },
 }
 
@@ -55,19 +48,6 @@ def on_the_hub(resolved: ResolvedCorpus) -> dict[str, Any] | None:
     """Return the model on the Hub that finds the languages of a corpus; None if there is none to fetch."""
     asked = resolved.corpus.language_filter
     return HUB.get(asked.model) if asked else None
-
-
-def megabytes(resolved: ResolvedCorpus) -> int:
-    """Return how much memory the model that finds the languages of a corpus takes; 0 if there is none, or a small one.
-
-    A model on the Hub takes 1.7 GB (GlotLID) or less.
-    """
-    asked = resolved.corpus.language_filter
-    if asked is None or asked.model == PY3LANGID:
-        return 0
-    if asked.model in HUB:
-        return 1800
-    return 100 + os.path.getsize(asked.model) // 10**6 if os.path.isfile(asked.model) else 0
 
 
 def identification(resolved: ResolvedCorpus) -> dict[str, Any]:

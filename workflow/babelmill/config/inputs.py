@@ -15,7 +15,6 @@ from babelmill.config.languages import WORD
 from babelmill.config.models import OBJECTIVES, lacks_config
 from babelmill.config.resolve import Configuration, ResolvedCorpus, ResolvedModel
 from babelmill.config.schema import OURS, Corpus, Labels
-from babelmill.config.values import words_of_document
 from babelmill.core.files import UserError, not_found, sha256
 from babelmill.core.formats import split_name
 from babelmill.core.local_sources import of_files, snapshot
@@ -35,7 +34,6 @@ OF_TRAINING = Labels.neutral("blocks_weight", "decoder_layers")  # not of readin
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FEW = 3  # documents for validation; if fewer are expected, there may be none
-BYTES_OF_WORD = 6  # with the space after it, about
 
 
 def hub_datasets(resolved: ResolvedCorpus) -> list[dict[str, Any]]:
@@ -140,22 +138,6 @@ def corpus_sources(resolved: ResolvedCorpus) -> dict[str, Any]:
 @functools.cache
 def _snapshot(named: tuple[tuple[str, str], ...], file_format: str | None) -> dict[str, dict[str, Any]]:
     return snapshot(dict(named), file_format=file_format)
-
-
-def few_documents(resolved: ResolvedCorpus) -> str | None:
-    """Return what to set if none of a language's documents may be set aside for validation, where that is known.
-
-    It is known of local plain text whose documents are files or many words.
-    """
-    corpus, sources = resolved.corpus, corpus_sources(resolved)
-    if corpus.validation_files or hub_datasets(resolved):
-        return None
-    words = words_of_document(corpus.document)
-    plain = all(split_name(pattern, corpus.format)[0] == ".txt" for pattern in corpus.files)
-    if corpus.builtin or not plain or not (words or corpus.document == "file"):
-        return None
-    files, size = (sum(each[key] for each in sources.values()) for key in ("files", "bytes"))
-    return too_few(corpus, max(files, size // (BYTES_OF_WORD * words)) if words else files)
 
 
 def too_few(corpus: Corpus, documents: int) -> str | None:

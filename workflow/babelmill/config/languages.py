@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config.layers import nearest
-from babelmill.config.values import language_tag
+from babelmill.config.schema import language_tag
 from babelmill.core.files import UserError
 
 WORD = 5.43  # bytes per English word, as in the tiers of BabyBabelLM: 100 million words are 543 MB

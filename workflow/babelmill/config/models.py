@@ -78,7 +78,6 @@ def check_shape(values: dict[str, Any], theirs: dict[str, Any], where: str) -> N
 
 # Weights, gradients, the average of the weights, and two moments of the optimizer, in fp32.
 BYTES_PER_PARAMETER = 20
-LIMIT = 2**41 // BYTES_PER_PARAMETER  # parameters: the states of more take 2 TiB
 
 
 @dataclasses.dataclass(frozen=True)

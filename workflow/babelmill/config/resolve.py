@@ -28,7 +28,7 @@ from babelmill.config.layers import (
     nearest,
     validated,
 )
-from babelmill.config.models import LIMIT, OBJECTIVES, SHAPE, size_of, wrong
+from babelmill.config.models import OBJECTIVES, SHAPE, wrong
 from babelmill.config.schema import MAX_LENGTH, MODEL_SECTIONS, OURS, SECTIONS
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
@@ -38,7 +38,6 @@ from babelmill.core.yaml_file import read_yaml
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 NAMED = ("models", "languages", "groups", "suites", "tasks", "experiments")  # keys whose entries have names
 SOUND = "_sound"  # at the end of a task's name: by the protocol `sound`
-NULL = ("null", "None", "~")  # as `Section` reads them
 AUTO = "auto"  # the preset that the language's tier chooses
 ABSENT = object()  # not None, which is a value that users may set
 REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+", re.ASCII)
@@ -379,7 +378,7 @@ class Configuration:
         chain, names = [model], self.known_models()
         while True:
             source, where = self.inherited(chain[-1], "model", "source")
-            if not isinstance(source, str) or source in NULL or kind_of(source, names) != "model":
+            if not isinstance(source, str) or kind_of(source, names) != "model":
                 return chain[1:]
             if source in chain:
                 raise UserError(f"{where}: model.source: {' continues '.join([*chain, source])}, which is a circle")
@@ -577,7 +576,6 @@ def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
             train.optimizer != "muon" or (ours and not labels)
         ),
         "train.objective: norbert4 has no labels": not (model.architecture == "norbert4" and labels),
-        "evaluation.snapshots: nothing without run.snapshots": snapshots or not evaluation.snapshots,
         "evaluation.snapshot_suites: nothing without run.snapshots": snapshots or not evaluation.snapshot_suites,
         "tokenizer.prefix_space: false, since the tokenizer is not trained": not (tokenizer.prefix_space and untrained),
         f"train.sequence_lengths: {most}": max(train.sequence_lengths) <= longest,
@@ -594,7 +592,3 @@ def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
         return
     if model.config and (message := wrong(model.config)):
         raise UserError(f"{resolved.origins['model.config']}: {message}")
-    entries = 0 if tokenizer.source else tokenizer.vocab_size
-    if shape_is_known and ours and (count := size_of(model, entries).parameters) > LIMIT:
-        where = f"{resolved.origins['model.hidden_size']}: model.hidden_size = {model.hidden_size}"
-        raise UserError(f"{where}: {count:,} parameters: {LIMIT:,} at most, whose states take 2 TiB")

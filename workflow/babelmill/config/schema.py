@@ -9,7 +9,7 @@ A settings file decides what runs again, so it holds only what matters. Of a sec
 * A key at its default here: the behaviour from before the key existed. So a new key repeats nothing until it is used.
 * A key marked with `OnlyIf` that cannot matter, such as the mask rate of a causal run.
 
-Equal settings are equal values: the types change `8/16` to `1/2`, `size` to 1.0 (see `values.py`).
+Equal settings are equal values: the types change `8/16` to `1/2`, `size` to 1.0.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 import pydantic_core
 from pydantic import (
@@ -28,27 +28,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationInfo,
-    field_validator,
     model_validator,
 )
 
 from babelmill.config.layers import TOGETHER, UNKNOWN, nearest
-from babelmill.config.snapshots import Snapshots
-from babelmill.config.values import (
-    budget,
-    delimiter,
-    document_unit,
-    each_once,
-    exponent,
-    number,
-    one_or_more,
-    place_of_checkpoints,
-    ratio,
-    repo_template,
-    typed,
-    word_count,
-)
 from babelmill.core.formats import split_name
 
 # These limits are far above all trainings so far, and far below any overflow of arithmetic.
@@ -62,6 +45,136 @@ SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are
 
 # Keys that model.config may not set: the workflow does.
 OF_THE_WORKFLOW = {"vocab_size", "max_position_embeddings", "n_positions"}
+
+# Checks of values beyond what types can say, which also give equal settings one spelling: `8/16` becomes `1/2`. A
+# ValueError says what is allowed.
+
+
+def number(value: Any) -> Any:
+    """Refuse true and false, which pydantic takes for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("a number is expected")
+    return value
+
+
+def each_once(names: list[Any]) -> list[Any]:
+    """Refuse a list with a repeated entry, since it would be read or built twice."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice} appears {names.count(twice)} times")
+    return names
+
+
+def one_or_more(value: Any) -> Any:
+    """Return a list of names; a single name becomes a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def delimiter(text: str) -> str:
+    """Refuse a text that cannot separate the fields of a .csv."""
+    if len(text) != 1 or text in '"\r\n':
+        raise ValueError("one character that can separate fields is expected, such as ';' or \"\\t\"")
+    return text
+
+
+def ratio(value: object) -> str:
+    """Reduce "8/16" to "1/2", so that equal ratios are equal settings."""
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(value))
+    if not match or not 0 < int(match[1]) < int(match[2]):
+        raise ValueError("a ratio n/d with 0 < n < d is expected, such as 15/16")
+    return str(Fraction(int(match[1]), int(match[2])))
+
+
+FACTORS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
+AMOUNT = r"\s*([1-9]\d*(?:\.\d+)?|0\.\d+)\s*"
+
+
+def word_count(value: Any) -> Any:
+    """Return a number of words: 100M and "100M words" are 100,000,000."""
+    match = re.fullmatch(rf"{AMOUNT}([kMG])\s*(words)?\s*", str(value))
+    if match:
+        return round(float(match[1]) * FACTORS[match[2]])
+    if isinstance(value, str) and not re.fullmatch(r"\d+", value):
+        raise ValueError("a number of words is expected, such as 10M, 500k or 100000000")
+    return number(value)
+
+
+def document_unit(value: Any) -> Any:
+    """Return what one document of a text file is; raise a ValueError if it is none of the possible units."""
+    if value not in ("file", "paragraph", "line") and not words_of_document(str(value)):
+        raise ValueError("file, paragraph, line or a number of words is expected, such as 300 words")
+    return value
+
+
+def words_of_document(unit: str) -> int | None:
+    """Return how many words the lines of one document have together; None if a document is something else."""
+    match = re.fullmatch(r"([1-9]\d*) words", unit)
+    return int(match[1]) if match else None
+
+
+def budget(value: float | str | None) -> float | str | None:
+    """Return megabytes as a number, or "N words", "N exact words" or "N documents"; 500k and 5M mean words."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(rf"{AMOUNT}([kMG]?)\s*(MB|words|exact words|documents|)\s*", value)
+    digits, factor, unit = match.groups() if match else ("0", "", "")
+    amount = float(digits) * FACTORS[factor]
+    if not amount or (factor and unit == "MB"):
+        raise ValueError("megabytes are expected, or a text such as 500k words, 10M exact words or 5M documents")
+    if unit == "MB" or not (factor or unit):
+        return amount
+    return f"{round(amount)} {unit or 'words'}"
+
+
+REPO_FIELDS = ("username", "architecture", "model", "causal_suffix", "variant_suffix")
+
+
+def place_of_checkpoints(url: str) -> str:
+    """Return a place for checkpoints, if it is one of the two kinds and holds no keys (`key:secret@bucket`)."""
+    if re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[^/@?#\s]+)*/?|file://(/[^/?#%]+)+/?", url):
+        return url.rstrip("/")
+    raise ValueError(
+        "s3://bucket/prefix or file:///path is expected, without keys of the store, with spaces as they are"
+    )
+
+
+def repo_template(text: str) -> str:
+    """Check that a template is `owner/name`, with known fields in braces, and return it."""
+    name = text
+    for field in REPO_FIELDS:
+        name = name.replace(f"{{{field}}}", "x")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name, re.ASCII):
+        raise ValueError(f"owner/name is expected, with fields of {', '.join(REPO_FIELDS)} in braces")
+    return text
+
+
+def exponent(value: Any) -> float:
+    """Return the exponent that a word stands for, so that `size` and 1 are equal settings."""
+    try:
+        return {"size": 1.0, "uniform": 0.0}[value] if value in ("size", "uniform") else float(number(value))
+    except (TypeError, ValueError):
+        raise ValueError("size, uniform or a number from 0 to 1 is expected") from None
+
+
+def language_tag(tag: str) -> str:
+    """Return the tag of a language; raise a ValueError if the Hub does not accept it. "" means the usual tag."""
+    if tag and not re.fullmatch("[a-z]{2,3}|code|multilingual", tag):
+        raise ValueError("a code of ISO 639 is expected, such as en or gsw, or code or multilingual")
+    return tag
+
+
+def snapshot_points(value: Any) -> Any:
+    """Return the points in order, each once; raise a ValueError for any other value."""
+    if value == "babylm":
+        return value
+    try:
+        found = sorted({float(number(point)) for point in value})
+    except (TypeError, ValueError):
+        found = [0.0]
+    if isinstance(value, str) or any(not 0 < point <= 1e6 for point in found):
+        raise ValueError("expected babylm, or a list of millions of words, such as [1, 10, 100]")
+    return found
+
 
 Integer = Annotated[int, BeforeValidator(number)]
 Number = Annotated[float, BeforeValidator(number)]
@@ -78,27 +191,26 @@ Names = Annotated[list[str], AfterValidator(each_once)]
 Seeds = Annotated[list[Annotated[NonNegative, Field(le=2**32 - 1)]], AfterValidator(each_once)]
 Text = Annotated[str, Field(min_length=1)]
 Words = Annotated[int, BeforeValidator(word_count, json_schema_input_type=int | str), Field(gt=0, le=10**13)]
+Snapshots = Annotated[Literal["babylm"] | list[float], BeforeValidator(snapshot_points)]
 Presets = Annotated[Names, BeforeValidator(one_or_more, json_schema_input_type=list[str] | str)]
 
 
 class Section(BaseModel):
-    """A group of keys. Unknown keys are refused. The text "null" means None, since `--config` can pass only text."""
+    """A group of keys. Unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _keys_are_known(cls, values: Any) -> Any:
-        """Refuse an unknown key with the nearest known one; read the text null."""
+        """Refuse an unknown key with the nearest known one."""
         if not isinstance(values, dict):
             return values
         for key in values:
             if key not in cls.model_fields:
                 meant = instead(str(key), cls.model_fields)
                 raise pydantic_core.PydanticCustomError(UNKNOWN, "{meant}", {"key": str(key), "meant": meant})
-        optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
-        nulls = {key for key in optional & values.keys() if values[key] in ("null", "None", "~")}
-        return values | dict.fromkeys(nulls)
+        return values
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
@@ -290,7 +402,7 @@ class Model(Section):
     """The architecture: one of ours, a class of transformers with its `config`, or the trained model that has it."""
 
     architecture: Literal["gpt_bert", "norbert4", "transformers"] = "gpt_bert"
-    config: Annotated[dict[str, Any] | None, BeforeValidator(typed), OnlyIf(architecture="transformers")] = None
+    config: Annotated[dict[str, Any] | None, OnlyIf(architecture="transformers")] = None
     source: Annotated[LocalPath, Field(min_length=1)] | None = None
     revision: str = "main"
     hidden_size: Annotated[Positive, Field(le=2**20), new_model(1)]
@@ -348,7 +460,6 @@ class Train(Section):
     mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf(objective=MASKING, otherwise=1.0)]
     mask_random: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
     mask_keep: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
-    noise_schedule: Annotated[Literal["uniform", "cosine"], OnlyIf(objective="diffusion")] = "uniform"
     optimizer: Literal["lamb", "adamw", "muon"]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share
@@ -374,11 +485,6 @@ class Train(Section):
     def averages(self) -> bool:
         """Return whether training keeps an average of the weights beside them."""
         return self.ema_decay > 0 or self.average_last > 0
-
-    @field_validator("lora_alpha")
-    @classmethod
-    def _usual_alpha_is_null(cls, alpha: int | None, others: ValidationInfo) -> int | None:
-        return None if alpha == 2 * others.data.get("lora_rank", 0) else alpha
 
     def rules(self) -> dict[str, Any]:
         starts, longest, labels = self.phase_starts, max(self.sequence_lengths), self.objective == "labels"
@@ -441,12 +547,10 @@ class Evaluation(Section):
     """How the exported model is measured."""
 
     sequence_length: Annotated[Integer, Field(ge=MASKS, le=MAX_LENGTH)]
-    diffusion_samples: Annotated[Integer, Field(ge=1, le=1024)] = 16
     documents: Annotated[Integer, Field(ge=2)] | None = None
     suites: Names = []
     max_items: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
     max_masked_items: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
-    snapshots: bool = False
     snapshot_suites: Names = []
     backend: Literal["causal", "mlm"] | None = None
     tasks: Names = []
@@ -460,7 +564,6 @@ class Card(Section):
     license: Annotated[str, Field(pattern=r"^[a-z0-9.+-]+$")]  # the Hub knows which names there are
     authors: list[str]
     description: str
-    carbon_grams: Annotated[Number, Field(ge=0)] | None
 
 
 def prediction_inputs(value: Any) -> Any:
@@ -512,14 +615,12 @@ class Run(Section):
 
     checkpoint_every: Positive | None
     checkpoint_minutes: Annotated[Number, Field(gt=0)]
-    keep: Positive
     log_every: Positive
     validate_every: NonNegative
     validation_tokens: Positive | Literal["auto"] = "auto"
-    validation_documents: Positive | None
     snapshots: Snapshots = []
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] = 16_384
-    compile: Literal["auto", "always", "never"] = "auto"
+    compile: Literal["auto", "never"] = "auto"
     checkpoint_mirror: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]
 

@@ -8,11 +8,9 @@ whitespace; for scripts that do not separate words, see `Language.bytes_per_word
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BeforeValidator
-
-from babelmill.config.values import number
+from babelmill.config.schema import Snapshots
 from babelmill.core import manifest
 from babelmill.core.escape import some
 
@@ -20,22 +18,6 @@ BABYLM = (*range(1, 10), *range(10, 100, 10), *range(100, 1001, 100))
 NEAR = 0.03  # a run that ends by this share before a point has the point, at its end
 FOLDER = "snapshots"  # in the folder of a run, an exported model or a converted model
 NEARLY = 0.15  # a run that ends by at most this share before a point of `babylm` was meant to have the point
-
-
-def in_order(value: Any) -> Any:
-    """Return the points in order, each once; raise a ValueError for any other value."""
-    if value == "babylm":
-        return value
-    try:
-        found = sorted({float(number(point)) for point in value})
-    except (TypeError, ValueError):
-        found = [0.0]
-    if isinstance(value, str) or any(not 0 < point <= 1e6 for point in found):
-        raise ValueError("expected babylm, or a list of millions of words, such as [1, 10, 100]")
-    return found
-
-
-Snapshots = Annotated[Literal["babylm"] | list[float], BeforeValidator(in_order)]
 
 
 def points(asked: Snapshots) -> list[float]:

@@ -22,8 +22,8 @@ from babelmill.config.layers import (
 )
 from babelmill.config.models import OBJECTIVES
 from babelmill.config.resolve import Configuration, ResolvedModel
-from babelmill.config.schema import Names, Positive, Section, Text, Words, given
-from babelmill.config.snapshots import Snapshots, points
+from babelmill.config.schema import Names, Positive, Section, Snapshots, Text, Words, given
+from babelmill.config.snapshots import points
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
@@ -182,7 +182,6 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     rules = rules_of_model(resolved)
     assert rules is not None
     refuse_more_words(resolved, rules)
-    at_snapshots = resolved.scored if resolved.evaluation.snapshots else resolved.evaluation.snapshot_suites
     codes, missing, tuned, without = dict[str, str](), dict[str, str](), dict[str, dict[str, str]](), dict[str, str]()
     own, named = {**configuration.top.suites, **configuration.top.tasks}, list[str | None]()
     for name, task in rules.tasks.items():
@@ -204,7 +203,7 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
         codes[name] = code
         named += [task.suite, task.fast, *task.tuned]
         tuned |= {name: jobs} if jobs else {}
-        if task.fast and task.fast not in at_snapshots:
+        if task.fast and task.fast not in resolved.evaluation.snapshot_suites:
             without[name] = f"its snapshots are not scored on {task.fast} (evaluation.snapshot_suites)"
     shipped = {*config_names(SUITES), *config_names(TASKS)}
     return {

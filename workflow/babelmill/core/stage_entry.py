@@ -33,14 +33,6 @@ log = logging.getLogger("babelmill")
 S = TypeVar("S")  # the class of a stage (`stages.Stage`)
 
 
-def utf8(text: str) -> str:
-    """Return the text of an argument, which is UTF-8 in any locale."""
-    try:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8")
-    except UnicodeDecodeError:
-        raise argparse.ArgumentTypeError(f"{escape.line(text)}: is not UTF-8 text") from None
-
-
 class TerminalHandler(logging.StreamHandler[TextIO]):
     """Standard error. What cannot be written there is lost."""
 

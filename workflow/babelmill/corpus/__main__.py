@@ -115,7 +115,7 @@ def identification_of(settings: CorpusStage, asked: schema.LanguageFilter) -> tu
     if content != settings.identification.get("sha256", content):
         raise UserError(f"{path} has changed since the settings were written; run the workflow again")
     labels = frozenset(settings.identification["labels"])
-    found = Identification(path, asked.model == identifiers.OPENLID, labels, asked.at_least)
+    found = Identification(path, labels, asked.at_least)
     if not found.knows:
         raise UserError(
             f"corpus.language_filter of {settings.label()}: the model {asked.model} does not know the language;"

@@ -6,8 +6,9 @@ with attributes (`<i>`, `<a href="x">`), so that `a < b` and `if x <y and z> w` 
 proportion to the text, however long a line is.
 """
 
+import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 ANNOTATION = re.compile(r"^[ \t]{0,20}%[A-Za-z][A-Za-z ]{0,40}:.*\n?", re.MULTILINE)  # a line of CHAT: `%act: ...`
@@ -104,7 +105,7 @@ def kind_of(category: str | None) -> str:
     return next((kind for pattern, kind in CATEGORIES.items() if fnmatchcase(category or "", pattern)), "")
 
 
-def steps_of(cleaners: str, categories: Iterable[str | None]) -> list[list[tuple[str, Callable[[str], str]]]]:
-    """Return the steps for each document, by name, given its category. `cleaners` is `corpus.cleaners`."""
-    kinds = [kind_of(category) if cleaners == "by_category" else cleaners for category in categories]
-    return [[(step, STEPS[step]) for step in KINDS.get(kind, ())] for kind in kinds]
+@functools.cache
+def steps_of(cleaners: str, category: str | None) -> tuple[str, ...]:
+    """Return the names of the steps for a document of a category. `cleaners` is `corpus.cleaners`."""
+    return KINDS.get(kind_of(category) if cleaners == "by_category" else cleaners, ())

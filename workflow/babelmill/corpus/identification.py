@@ -3,7 +3,7 @@
 A document stays if the model finds the corpus' language in it with at least the asked probability. A short text tells
 no language, and stays.
 
-The models are fastText's (GlotLID, OpenLID, or a file of the user's own) and that of py3langid, which comes with the
+The models are fastText's (GlotLID, or a file of the user's own) and that of py3langid, which comes with the
 package. Which labels of a model are the corpus' language says `config/identifiers.py`.
 """
 
@@ -31,9 +31,9 @@ UNKNOWN = "no letters"
 
 
 class FastText:
-    """A model of fastText. `cleans`: whether texts are put in the form that OpenLID was trained on."""
+    """A model of fastText."""
 
-    def __init__(self, path: str, cleans: bool) -> None:
+    def __init__(self, path: str) -> None:
         import fasttext  # only here, since few corpora need it
 
         try:
@@ -47,15 +47,11 @@ class FastText:
         except (OSError, ValueError, RuntimeError, MemoryError) as error:
             problem = str(error) or "it ends early"
             raise UserError(f"{path}: no model of fastText that finds labels ({problem}); use another file") from None
-        self._cleans = cleans
         self._names = {label: label.removeprefix("__label__") for label in every}
         self.labels = list(self._names.values())
 
     def find(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
         """Return the most probable labels of each text, with their probabilities. A text is one line."""
-        if self._cleans:
-            cleaned = pc.replace_substring_regex(pc.utf8_lower(pa.array(texts, pa.string())), r"\s\s+", " ")
-            texts = pc.replace_substring_regex(cleaned, r"[^\pL\pM\p{Nl}\p{Pc}\p{Zs}]", "").to_pylist()
         return [self._labels(text) for text in texts]
 
     def _labels(self, text: str) -> list[tuple[str, float]]:
@@ -87,20 +83,19 @@ class Identification:
     """Says which language the documents of a corpus must be in."""
 
     model: str  # `py3langid`, or the path of a model of fastText
-    cleans: bool  # see `FastText`
     labels: frozenset[str]  # the labels that stand for the language
     at_least: float  # the probability that it must have
 
     @property
     def knows(self) -> bool:
         """Return whether the model knows the language."""
-        return not self.labels.isdisjoint(load(self.model, self.cleans).labels)
+        return not self.labels.isdisjoint(load(self.model).labels)
 
 
 @functools.cache
-def load(model: str, cleans: bool) -> FastText | Py3Langid:
+def load(model: str) -> FastText | Py3Langid:
     """Return a model. Each process reads it once."""
-    return Py3Langid() if model == "py3langid" else FastText(model, cleans)
+    return Py3Langid() if model == "py3langid" else FastText(model)
 
 
 def other_languages(text: pa.StringArray, asked: Identification, tally: Tally) -> list[str]:
@@ -112,7 +107,7 @@ def other_languages(text: pa.StringArray, asked: Identification, tally: Tally) -
     looked_at = [row for row, each in enumerate(text.to_pylist()) if has_enough_letters(each)]
     beginnings = pc.utf8_slice_codeunits(text.take(pa.array(looked_at, pa.int64())), 0, LONGEST)
     lines = pc.replace_substring(beginnings, "\n", " ").to_pylist()
-    for row, labels in zip(looked_at, load(asked.model, asked.cleans).find(lines), strict=True):
+    for row, labels in zip(looked_at, load(asked.model).find(lines), strict=True):
         own = round(sum(share for label, share in labels if label in asked.labels), DIGITS)
         if own < asked.at_least:
             label, share = labels[0] if labels else (UNKNOWN, 0.0)

@@ -10,19 +10,13 @@ import numpy as np
 
 from babelmill.core.files import atomic_write, canonical_json
 
-LAYOUT = 5  # version of the form of kept scores, and of the order of items
+LAYOUT = 6  # version of the form of kept scores, and of the order of items
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write arrays with their checksums (.npz), atomically."""
-    with atomic_write(path) as file:
-        np.savez(file, allow_pickle=False, **arrays)
-
-
-def intact_arrays(path: Path) -> dict[str, np.ndarray] | None:
-    """Return the arrays of a file; None if there is no file, or it is damaged."""
-    with contextlib.suppress(OSError, EOFError, ValueError, zipfile.BadZipFile), np.load(path) as file:
-        return dict(file)
+def intact(path: Path) -> np.ndarray | None:
+    """Return the scores in a file, whose form (.npz) has a checksum; None if it is damaged."""
+    with contextlib.suppress(OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile), np.load(path) as file:
+        return file["scores"]
     return None
 
 
@@ -38,7 +32,7 @@ class Kept:
         key = hashlib.sha256(canonical_json([LAYOUT, made_of]).encode()).hexdigest()[:16]
         self._folder, self._key = folder, key
         paths = sorted(folder.glob(f"{key}-*.npz"))
-        self.found = [arrays["scores"] for arrays in map(intact_arrays, paths) if arrays]  # arrays [items, 1 + scores]
+        self.found = [scores for scores in map(intact, paths) if scores is not None]  # arrays [items, 1 + scores]
         self._last = int(paths[-1].stem.rpartition("-")[2]) if paths else 0  # the number of the last file
         for other in [*folder.glob("*-*.np[yz]")]:
             if not other.name.startswith(key):
@@ -48,4 +42,5 @@ class Kept:
         """Keep the scores of items, [items, scores], on the disk."""
         self.found.append(np.column_stack([items, scores]))
         self._last += 1
-        write_arrays(self._folder / f"{self._key}-{self._last:06}.npz", {"scores": self.found[-1]})
+        with atomic_write(self._folder / f"{self._key}-{self._last:06}.npz") as file:
+            np.savez(file, scores=self.found[-1])

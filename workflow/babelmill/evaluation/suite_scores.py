@@ -74,14 +74,10 @@ def chance(scores: dict[str, Any]) -> float:
     return sum(shares) / len(shares)
 
 
-def unit_of_scores(scores: dict[str, Any]) -> str:
-    """Return what stands behind a score that is shown times 100."""
-    return f"({measure} x 100)" if (measure := measure_of(scores)) else "% right"
-
-
 def in_words(scores: dict[str, Any]) -> str:
     """Return the headline scores in scores.json as text: for each language, the score with its interval."""
-    method, unit, shares = headline_method(scores), unit_of_scores(scores), []
+    method, shares = headline_method(scores), list[str]()
+    unit = f"({measure} x 100)" if (measure := measure_of(scores)) else "% right"
     for code in scores["languages"]:
         if share := headline(scores, code):
             low, high = (100 * end for end in share["interval"])

@@ -1,4 +1,4 @@
-"""Make the table of an experiment: means over seeds with their intervals, and differences from the reference."""
+"""Make the tables and the page of an experiment: means over seeds, intervals, and differences from the reference."""
 
 import dataclasses
 import itertools
@@ -8,16 +8,25 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
+from markupsafe import escape as html
 
 from babelmill.config.experiments import text_of
 from babelmill.core import escape
 from babelmill.evaluation.metrics import SHARE
 from babelmill.experiments.comparison import LEVEL, compare
+from babelmill.reporting.figures import Strips
+from babelmill.reporting.page import Cell, Section, Table, lacking, lines, rendered, trained
 from babelmill.reporting.results import ModelResults, different_precisions
 from babelmill.reporting.table import ALL, TUNED, Frame, amount, frame_of, less_is_better, not_better, shown, unit_text
 
 # Keys whose values need no words before them.
 ALONE = ("train.optimizer", "train.objective", "model.architecture", "preset")
+NOTE = (
+    "A dot is the mean of a cell{intervals}. The bar is what guessing gets, or on the validation text a unigram model."
+    ' "babelmill report {name}" shows the scores of each model, also of phenomena.'
+)
+OF_SEEDS = ", a line its 95 % interval, and hollow dots are single seeds"
 NOT_BETTER = "†"  # the mark of a score that guessing gets, too
 
 
@@ -189,3 +198,40 @@ def latex(found: Comparison) -> str:
     look |= {"hrules": True, "sparse_columns": False, "column_format": "l" + "r" * (len(heads) - 1)}
     text = frame.style.hide(axis="index").to_latex(**look)
     return f"% Made by Babelmill from experiments/{found.name}; needs \\usepackage{{booktabs}}\n{text}"
+
+
+# The page.
+
+
+def experiment_page(asked: dict[str, Any], models: list[ModelResults], found: Comparison) -> str:
+    """Return the page as one HTML file."""
+    heads, rows = grid(found, lambda text: html(escape.line(text)), Markup("<b>{}</b>"), Markup("{}<small>{}</small>"))
+    whole = Table(lines(rows, *(Cell(title, (unit,)) for title, unit in heads[1:])), "cell", look="scores cells")
+    strips = [of_score(found, number) for number in range(len(found.heads))]
+    note = NOTE.format(name=found.name, intervals=OF_SEEDS if found.cells["half"].notna().any() else "")
+    sections = [Section("Comparison", [whole], found.caption), Section("Scores", strips, note)]
+    return rendered(asked, models, [*sections, lacking(models), *trained(models)])
+
+
+def of_score(found: Comparison, number: int) -> Table:
+    """Return the table of a score: the mean of each cell, with its seeds, and its difference from the reference."""
+    cells = found.cells[found.cells["column"] == number]
+    unit = cells["unit"].iloc[0]
+    least, most = (0, 1) if unit == SHARE else (-math.inf, math.inf)
+    low, high = (cells["mean"] - cells["half"]).clip(least), (cells["mean"] + cells["half"]).clip(upper=most)
+    cells, rows = cells.assign(low=low.fillna(cells["mean"]), high=high.fillna(cells["mean"])), []
+    drawn = Strips(
+        [*cells["low"], *cells["high"], *cells["simple"], *(each for seeds in cells["seeds"] for each in seeds)]
+    )
+    for each in cells.itertuples():
+        seeds = each.seeds if len(each.seeds) > 1 else ()
+        strip = drawn.strip(each.mean, (each.low, each.high) if seeds else None, each.simple, seeds=seeds)
+        difference = "reference" if each.is_reference else None
+        if not math.isnan(each.difference):
+            difference = with_half(each.difference, each.spread, unit, signed=True)
+        p = None if math.isnan(each.p) else "< 0.001" if each.p < 0.001 else f"{each.p:.3f}"
+        bold = Markup("<b>{}</b>").format(difference) if each.p < LEVEL else difference
+        rows.append((each.row, with_half(each.mean, each.half, unit), Cell(strip), bold, p))
+    axis = Cell(drawn.axis(1 if less_is_better(unit) else 100), (unit_text(unit),))
+    caption = ", ".join(found.heads[number])
+    return Table(lines(rows, "mean", axis, "difference", "p"), "cell", caption, "scores inline strips")

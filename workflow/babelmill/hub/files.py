@@ -2,7 +2,6 @@
 
 import fnmatch
 import functools
-import hashlib
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import Any
 import huggingface_hub
 
 from babelmill.core.escape import line, some
-from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.files import UserError, read_json
 from babelmill.core.yaml_file import front_matter
 from babelmill.hub import revisions
 from babelmill.hub.client import explained, patiently
@@ -84,11 +83,7 @@ def of_repository(use: Use, repository: str, commit: str, revision: str, below: 
     because = functools.partial(explanation, use, repository, revision)
 
     def path_of(name: str) -> Path:
-        path = Path(patiently(lambda: huggingface_hub.hf_hub_download(repository, name, **known)))
-        if not is_whole(path):
-            path.resolve().unlink()
-            raise UserError(f"{line(name)} of {where}: the content did not have the right hash; run the command again")
-        return path
+        return Path(patiently(lambda: huggingface_hub.hf_hub_download(repository, name, **known)))
 
     def get(names: list[str]) -> dict[str, Path]:
         with explained(because), ThreadPoolExecutor(AT_ONCE) as pool:
@@ -104,17 +99,6 @@ def of_repository(use: Use, repository: str, commit: str, revision: str, below: 
             raise UserError(f"{where} lists a file outside of its own folder, '{line(name, 100)}'")
     figures = {"repository": repository, "revision": revision, "commit": commit}
     return Files(dict(sorted(sizes.items())), get, where, figures)
-
-
-def is_whole(path: Path) -> bool:
-    """Return whether a file of the cache has the content that it is named by: its sha256, or git's digest of it."""
-    name = path.resolve().name
-    if len(name) == 64:
-        return sha256(path) == name
-    if len(name) == 40:
-        content = path.read_bytes()
-        return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == name
-    return True  # a file system without links
 
 
 def licence_of(card: Path | None) -> str | None:

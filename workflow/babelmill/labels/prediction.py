@@ -168,29 +168,19 @@ def held(folder: Path) -> Iterator[None]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def predict(
-    folder: Path,
-    path: Path,
-    asked: schema.Predict,
-    out: Path,
-    partial: Path,
-    review: Path | None = None,
-    by_hand: bool = False,
-) -> dict[str, Any]:
+def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial: Path, review: Path) -> dict[str, Any]:
     """Write the predictions of a table to `out`, .csv or .tsv, which appears at the end. Return the figures.
 
     `partial` is the folder of what is done so far, which this process has `held`: a call with the same model, table and
-    settings continues from there. `review`: the file for the rows that a person should check first. `by_hand`: whether
-    errors name the settings as arguments.
+    settings continues from there. `review`: the file for the rows that a person should check first.
     """
-    for each in filter(None, (out, review)):
-        if each.suffix not in DELIMITERS:
-            raise UserError(f"{each}: predictions are written only as .csv or .tsv; change the name of the file")
-    text, context = ("--text", "--context") if by_hand else ("predict.text_column", "predict.context_column")
-    columns = [Asked(str(asked.text_column), text)]
-    columns += [] if asked.context_column is None else [Asked(asked.context_column, context, "value")]
+    if out.suffix not in DELIMITERS:
+        raise UserError(f"{out}: predictions are written only as .csv or .tsv; change the name of the file")
+    columns = [Asked(str(asked.text_column), "predict.text_column")]
+    if asked.context_column is not None:
+        columns.append(Asked(asked.context_column, "predict.context_column", "value"))
     settings = asked.model_dump(exclude={"inputs", "review"})
-    table = Table(path, columns, Form.of("--" if by_hand else "predict", settings))
+    table = Table(path, columns, Form.of("predict", settings))
     predictor = Predictor(folder, scoring_device())
     labels = predictor.labels
     shown = labels["blocks"] + min(asked.top, len(labels["codes"]))
@@ -210,10 +200,9 @@ def predict(
     predicted = cells_of(found, labels).reindex(of_row).fillna({"predicted": NO_TEXT}).fillna("")
     whole = pd.concat([rows, predicted.set_index(rows.index)], axis=1)
     write_table(out, whole)
-    if review:
-        whole.insert(0, NUMBER, np.arange(1, len(whole) + 1).astype(str))
-        sure = pd.Series(certainty(found, labels["blocks"])).reindex(of_row).set_axis(whole.index).dropna()
-        write_table(review, whole.loc[sure.sort_values(kind="stable").index[: asked.review]])
+    whole.insert(0, NUMBER, np.arange(1, len(whole) + 1).astype(str))
+    sure = pd.Series(certainty(found, labels["blocks"])).reindex(of_row).set_axis(whole.index).dropna()
+    write_table(review, whole.loc[sure.sort_values(kind="stable").index[: asked.review]])
     with_text = of_row[of_row >= 0]
     figures: dict[str, Any] = {"rows": len(rows), "without_text": len(rows) - len(with_text), "texts": len(pairs)}
     figures |= {"cut": int(found[with_text, 0].sum()), "longest": predictor.longest} | speed

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from babelmill import __version__
-from babelmill.config.datasets import about_task, baselines_of
+from babelmill.config.datasets import about_task
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
@@ -52,24 +52,21 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
 
 
 def about_suite(configuration: Configuration, name: str, codes: list[str]) -> dict[str, Any]:
-    """Return what a report says of a suite; its baselines are those of its own file and of `config/published.yaml`."""
-    suite, sources = configuration.suite(name), list[str]()
-    found = [each for each in baselines_of(suite, map(configuration.language, codes)) if each["language"] in codes]
+    """Return what a report says of a suite; its baselines are those of `config/published.yaml`."""
+    suite, sources, found = configuration.suite(name), list[str](), list[dict[str, Any]]()
     for code in codes:
         for row in published(name, configuration.language(code).language_code):
-            each = {"language": code, "model": row.model, "pipeline": row.protocol, "score": row.score}
-            found = [
-                other for other in found if (each | {"model": other["model"]}) != other
-            ]  # it has another name there
-            found.append(each)
+            found.append({"language": code, "model": row.model, "pipeline": row.protocol, "score": row.score})
             sources.append(row.source)
     return {
         "title": suite.title or name,
         "headline": suite.headline,
         "covers": sorted(code for code in codes if configuration.code_in(suite, code)),
         "note": suite.note,
-        "baselines": found,
-        "sources": list(dict.fromkeys(sources)),
+        "baselines": [
+            {"language": code, "model": row.model, "pipeline": row.protocol, "score": row.score} for code, row in found
+        ],
+        "sources": list(dict.fromkeys(row.source for _, row in found)),
     }
 
 

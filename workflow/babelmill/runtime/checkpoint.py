@@ -72,16 +72,15 @@ def is_intact(data: Path) -> bool:
 
 
 class Checkpoints:
-    """The checkpoints in a run's folder; only the newest `keep` are kept.
+    """The checkpoints in a run's folder. Only the newest `keep` stay.
 
     Attributes:
         folder: the run's folder.
         after_saving: called after each save.
     """
 
-    def __init__(self, folder: Path, keep: int):
-        self.folder = folder
-        self._keep = keep
+    def __init__(self, folder: Path, keep: int = 2):
+        self.folder, self._keep = folder, keep
         self.after_saving: Callable[[], object] = lambda: None
 
     def steps(self) -> list[int]:

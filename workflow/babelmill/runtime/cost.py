@@ -50,13 +50,7 @@ def peak_of(device: str) -> float | None:
 
 
 CPU_INFO = Path("/proc/cpuinfo")
-BF16_NEEDS = {"avx512bw", "avx512vl", "avx512dq"}  # of oneDNN, which computes PyTorch's products on x86 processors
 FAST_BF16 = {"amx_bf16", "avx512_bf16"}  # with one of them, `small` trains 1.8 times as fast as in fp32 (AMD Zen 4)
-SLOWER_IN_BF16 = 10  # with GPT-BERT of 3.7 M parameters on AMD Zen 3; single products are 8 to 40 times as slow
-BF16_IS_SLOW = (
-    "train.precision: bf16 takes many times as long as fp32 on processors without AVX-512, such as this one"
-    f" ({SLOWER_IN_BF16} times in our measurement); set train.precision: auto."
-)
 
 
 def precision_of(asked: str, bf16_is_fast: bool) -> str:
@@ -66,31 +60,15 @@ def precision_of(asked: str, bf16_is_fast: bool) -> str:
 
 def fast_in_bf16() -> bool:
     """Return whether this machine's processor is known to compute bf16 faster than fp32."""
-    return not FAST_BF16.isdisjoint(of_cpu("flags").split())
-
-
-def slow_in_bf16() -> bool:
-    """Return whether this machine's processor lacks the instructions for bf16: then fp32 is many times as fast."""
-    flags = of_cpu("flags").split()
-    return bool(flags) and not BF16_NEEDS.issubset(flags)
-
-
-def of_cpu(key: str) -> str:
-    """Return what Linux says of this machine's processor: its `model name`, or `flags` (on x86); "" if not known."""
     with contextlib.suppress(OSError):
         lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
-    return ""
+        return any(line.startswith("flags") and not FAST_BF16.isdisjoint(line.split()) for line in lines)
+    return False
 
 
 def has_gpu() -> bool:
     """Return whether a GPU driver is loaded on this machine."""
     return any(glob.glob(pattern) for pattern in DRIVERS)
-
-
-def slowdown(precision: str) -> int:
-    """Return how many times as long as in fp32 a training in `precision` takes on this machine's processor."""
-    return SLOWER_IN_BF16 if precision == "bf16" and slow_in_bf16() else 1
 
 
 Amount = TypeVar("Amount", float, np.ndarray)

@@ -3,12 +3,10 @@
 lock.json               the process that writes here (run_lock.py)
 identity.json           the settings and data of the run
 attempt.json            the number of attempts: after two without progress, the run ends with an error
-validating.json         how far a validation is, while there is one
 logs/                   the log of each attempt, since Snakemake deletes a rule's log before the next attempt
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record
 snapshots/              weights after given numbers of words (checkpoint.py)
-training_history.png    a picture of the losses (watching.py)
 
 `metrics.jsonl` is the record, one JSON object per line. During training, it is in the run's folder, so that it stays
 after a failed attempt. At the end it becomes a result of the stage. A resumed run first drops the lines after its
@@ -40,9 +38,7 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,11 +47,11 @@ import torch
 from babelmill.config import schema
 from babelmill.core import escape, manifest, modules
 from babelmill.core.files import UserError, atomic_write, read_json, write_json, writing
-from babelmill.runtime import checkout, slurm
+from babelmill.runtime import slurm
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.copies import Copies
 from babelmill.runtime.run_lock import locked
-from babelmill.runtime.watching import History, mirror, processors
+from babelmill.runtime.watching import mirror
 
 log = logging.getLogger(__name__)
 
@@ -82,24 +78,11 @@ class RunFolder(contextlib.ExitStack):
     As a context manager, it releases the folder at the end.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        identity: dict[str, Any],
-        run: schema.Run,
-        draw: Callable[[Path, str], object] = lambda *_: None,
-    ):
-        """Describe the folder without opening it.
-
-        Args:
-            path: the folder.
-            identity: see `identity`.
-            run: the run's settings.
-            draw: draws training_history.png in a run's folder, given the folder and the model's name.
-        """
+    def __init__(self, path: Path, identity: dict[str, Any], run: schema.Run):
+        """Describe the folder without opening it. For `identity`, see the function of this name."""
         super().__init__()
-        self.path, self.checkpoints, self.snapshots = path, Checkpoints(path, run.keep), Snapshots(path)
-        self._identity, self._run, self._draw = identity, run, draw
+        self.path, self.checkpoints, self.snapshots = path, Checkpoints(path), Snapshots(path)
+        self._identity, self._run = identity, run
         self._copies: Copies | None = None
 
     def open(self, model: str, attempt: int, steps: int, tokens: int, precision: str) -> Done:
@@ -136,10 +119,7 @@ class RunFolder(contextlib.ExitStack):
             about = {"steps": steps, "tokens": tokens, "device": device, "precision": precision}
             begin_attempt(self.path, attempt, done, about)
             keep_log(self.path, model, done, steps)
-        self.validating(None)
         self.record = Record(self.path / "metrics.jsonl", done)
-        self.history = History(partial(self._draw, self.path, model))
-        self.callback(self.history.close)
         if self._run.tracking == "wandb":
             if os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
                 log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
@@ -156,15 +136,6 @@ class RunFolder(contextlib.ExitStack):
     def seconds_to_copy(self) -> float:
         """Return how long it took to copy a checkpoint to the place of `run.checkpoint_mirror`."""
         return self._copies.seconds if self._copies else 0.0
-
-    def validating(self, how_far: dict[str, Any] | None) -> None:
-        """Note for `babelmill status` how far a validation is: its `step` and `share`; None if there is none."""
-        path = self.path / "validating.json"
-        if how_far is None:
-            path.unlink(missing_ok=True)
-        else:
-            with contextlib.suppress(UserError, OSError):  # such as a full disk: the note is not needed
-                write_json(path, how_far)
 
     def check(self) -> None:
         """Get ready to save a checkpoint or a snapshot: its lines of the record must be on disk before."""
@@ -194,8 +165,7 @@ def begin_attempt(path: Path, attempt: int, done: int, about: dict[str, Any]) ->
     """Record in the run's folder that an attempt begins; `babelmill status` and `plan` read this record.
 
     One retry without progress is allowed, since it may have more memory or another machine. A job that SLURM put back
-    into its queue is still the same attempt. The record has the processors and the code of all attempts, and the
-    modules with which the run began.
+    into its queue is still the same attempt. The record has the modules with which the run began.
 
     Args:
         path: the run's folder.
@@ -215,13 +185,10 @@ def begin_attempt(path: Path, attempt: int, done: int, about: dict[str, Any]) ->
             f"training failed in two attempts without progress after step {done}, so it is not tried again;"
             " fix the cause and run the workflow again"
         )
-    began_with, before = modules.loaded(), []
-    if done:  # a checkpoint that was fetched may have no record of its attempts
-        began_with, before = last.get("modules", {}), last.get("ran_with", [])
-    this = {"processors": processors(), "code": checkout.code()}
+    # A checkpoint that was fetched may have no record of its attempts.
+    began_with = last.get("modules", {}) if done else modules.loaded()
     note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless, "host": platform.node()}
-    ran_with = [each for each in before if each != this] + [this]
-    write_json(path / "attempt.json", note | about | {"ran_with": ran_with, "modules": began_with})
+    write_json(path / "attempt.json", note | about | {"modules": began_with})
 
 
 def attempts_of(path: Path) -> dict[str, Any]:

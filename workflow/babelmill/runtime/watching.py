@@ -1,34 +1,28 @@
-"""Show how a training run goes: a bar, the figures of GPUs, W&B, and a picture of its losses.
+"""Show how a training run goes: the figures of GPUs, and W&B.
 
-W&B and the picture are made in threads, which follow the record of the run and can neither stop nor delay it. Weights &
-Biases reads its own variables, such as `WANDB_API_KEY`, `WANDB_NAME`, `WANDB_PROJECT` and `WANDB_MODE`. If it cannot be
-online, for instance without a key, it records offline. The run's id stays the same after a resume. W&B adds to an
-online run. But an offline recording cannot be continued, so a resumed run's recording begins with the first line of the
-record, and takes the place of the one before.
+A thread sends the record of the run to W&B, and can neither stop nor delay the run. Weights & Biases reads its own
+variables, such as `WANDB_API_KEY`, `WANDB_NAME`, `WANDB_PROJECT` and `WANDB_MODE`. If it cannot be online, for instance
+without a key, it records offline. The run's id stays the same after a resume. W&B adds to an online run. But an offline
+recording cannot be continued, so a resumed run's recording begins with the first line of the record, and takes the
+place of the one before.
 """
 
 import contextlib
 import json
 import logging
 import os
-import platform
 import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
 
 from babelmill.config.layers import flatten
-from babelmill.core.bars import Bar
-from babelmill.core.words import first_line, plural
-from babelmill.runtime.cost import of_cpu
+from babelmill.core.words import first_line
 from babelmill.runtime.slurm import signals
 
 log = logging.getLogger(__name__)
@@ -44,15 +38,6 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def processors() -> str:
-    """Return what trains: `4 x NVIDIA A100-SXM4-80GB`, or `AMD EPYC 7763, 8 threads`."""
-    count = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-    if torch.cuda.is_available():
-        return f"{count} x {torch.cuda.get_device_name()}"
-    name = of_cpu("model name") or platform.processor() or platform.machine()
-    return f"{name}, {plural(count * torch.get_num_threads(), 'thread')}"
-
-
 def peak_memory(device: torch.device) -> float:
     """Return the peak memory so far, in MiB: the GPU's, or this process's on a CPU."""
     if device.type == "cuda":
@@ -66,37 +51,6 @@ def peak_memory(device: torch.device) -> float:
 def shown(value: float | None) -> str:
     """Return a mean as text: "unknown" if it is None, since no target had a finite loss."""
     return "unknown" if value is None else f"{value:.4f}"
-
-
-class Progress:
-    """Shows how far training is. The time left is estimated from tokens, since steps get longer during training.
-
-    Args:
-        tokens: the number of tokens that are done.
-        steps, all_tokens: the numbers of the run's steps and tokens.
-        validations: how many validations are done, and how many the run has.
-        each: how long one takes, in tokens that are trained on in this time.
-    """
-
-    def __init__(
-        self, tokens: int, steps: int, all_tokens: int, validations: tuple[int, int] = (0, 0), each: float = 0.0
-    ):
-        (self._validated, count), self._each = validations, each
-        self._tokens, self._steps = tokens, steps
-        self._bar = Bar(all_tokens + count * each, tokens + self._validated * each, at_once=True)
-
-    def show(self, line: dict[str, Any]) -> None:
-        """Show how far the run is; `line`: the newest training line of its record."""
-        speed = f"{line['tokens_per_second']:,.0f} tokens/s"
-        text = f"step {line['step']:,}/{self._steps:,}  loss {shown(line['loss'])}  {speed}"
-        self._tokens = line["tokens"]
-        self._bar.show(self._tokens + self._validated * self._each, text)
-
-    def validate(self, step: int, share: float) -> None:
-        """Show how far a validation after a step is: the `share` that is done."""
-        done = self._tokens + (self._validated + share) * self._each
-        self._bar.show(done, f"step {step:,}/{self._steps:,}  validation {share:.0%}")
-        self._validated += share == 1
 
 
 class GpuFigures:
@@ -217,33 +171,3 @@ def send(folder: Path, ended: threading.Event, given_up: threading.Event) -> Non
                 run.log({k: value for k, value in values.items() if isinstance(value, int | float)}, step=line["step"])
     run.finish()
     wandb.teardown()  # waits until all is written
-
-
-class History:
-    """Draws the picture of a run after validations; only the main process has one.
-
-    Drawing the picture takes about a second of one core. For a run that ends before the first picture, only the stage
-    `convert` draws it.
-    """
-
-    EVERY = 10.0  # seconds between two pictures
-
-    def __init__(self, draw: Callable[[], object]):
-        """Prepare to call `draw`."""
-        self._draw, self._thread, self._drawn = draw, ThreadPoolExecutor(1), time.monotonic()
-
-    def update(self) -> None:
-        """Draw the picture in the background, unless it was just drawn."""
-        if time.monotonic() - self._drawn >= self.EVERY:
-            self._drawn = time.monotonic()
-            self._thread.submit(self._try)
-
-    def close(self) -> None:
-        """Wait until the picture is drawn."""
-        self._thread.shutdown()
-
-    def _try(self) -> None:
-        try:
-            self._draw()
-        except Exception as error:
-            log.warning("no picture of the training: %s", first_line(error))

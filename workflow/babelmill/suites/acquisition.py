@@ -31,7 +31,6 @@ from babelmill.suites.items import MONTHS
 HALF = 0.5
 FEWEST = 3  # words for a correlation, and points for a curve
 LARGEST_P = 0.1
-DRAWS = 2000  # resamples of a bootstrap
 
 
 # Surprisal.
@@ -174,27 +173,3 @@ def share(found: dict[str, Any]) -> dict[str, Any]:
         half = Z / math.sqrt(count - 3)
         interval = [math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)]
     return {"score": r if r is not None and found["p"] <= LARGEST_P else 0.0, "n": count, "interval": interval}
-
-
-def difference(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> tuple[int, float, list[float]] | None:
-    """Return how much better the first model's ages agree with the children's.
-
-    `first`, `second`: the entry `words` of each model in `summary`. Return the number of words that both models know,
-    the difference of r over these words, and its 95 % interval (percentiles of a bootstrap over words); None with fewer
-    than 10 such words.
-    """
-    ages = [{each["word"]: each for each in words if each["model"] is not None} for words in (first, second)]
-    common = [word for word in ages[0] if word in ages[1]]
-    if len(common) < 10:
-        return None
-    children, *models = np.array([[ages[0][w]["children"], *(own[w]["model"] for own in ages)] for w in common]).T
-    drawn = np.random.default_rng(0).integers(len(common), size=(DRAWS, len(common)))
-
-    def better(rows: np.ndarray) -> np.ndarray:
-        every = [column[rows] - column[rows].mean(-1, keepdims=True) for column in (children, *models)]
-        norms = [np.sqrt((column**2).sum(-1)).clip(1e-300) for column in every]
-        of_first, of_second = ((every[0] * every[i]).sum(-1) / norms[0] / norms[i] for i in (1, 2))
-        return of_first - of_second
-
-    low, high = np.quantile(better(drawn), (0.025, 0.975))
-    return len(common), float(better(np.arange(len(common)))), [float(low), float(high)]

@@ -17,8 +17,8 @@ from babelmill.evaluation.rows import Word
 from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.stages import ScoreStage
 from babelmill.suites import acquisition, reading
-from babelmill.suites.items import NOUNS, texts_of
-from babelmill.suites.results import POINTS, sample, summary
+from babelmill.suites.items import texts_of
+from babelmill.suites.results import points_of, sample, summary
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without
     from babelmill.suites.scoring_model import ScoringModel
@@ -58,9 +58,6 @@ class OfSentences(Kind):
     as wrong. What is not scored is null.
     """
 
-    def __init__(self, item: str):
-        self.item = item  # what an item is called, in messages
-
     def texts(self, items: pa.Table) -> list[list[str]]:
         """Return the texts that are compared, for each item."""
         return texts_of(items)
@@ -84,7 +81,6 @@ class OfSentences(Kind):
 
     def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreStage) -> pa.Table:
         """Return the table with the scores of a method, `found` as `ScoringModel.score` returns them."""
-        points = POINTS[settings.ties]
         unknown = items["unknown"].to_pylist() if "unknown" in items.column_names else [False] * len(items)
         scores, shares = list[list[float] | None](), list[float | None]()
         for row, options, right, wrong in zip(
@@ -92,7 +88,7 @@ class OfSentences(Kind):
         ):
             own = None if np.isnan(row[0]) else row[: len(options)]
             scores.append(None if own is None else own.tolist())
-            shares.append(None if own is None else 0.0 if wrong else points(own, right))
+            shares.append(None if own is None else 0.0 if wrong else points_of(own, right, settings.ties))
         items = items.append_column(method, pa.array(scores, pa.list_(pa.float64())))
         return items.append_column(f"{method}_points", pa.array(shares, pa.float64()))
 
@@ -107,11 +103,10 @@ class OfSentences(Kind):
 
 
 class Scored(NamedTuple):
-    """The scores of a model by a method: the rows of items.parquet, the method, and its entry in scores.json."""
+    """The scores of a model by a method: the rows of items.parquet, and the method."""
 
     rows: pa.Table
     method: str
-    entry: dict[str, Any]
 
 
 class OfWords(Kind):
@@ -141,9 +136,9 @@ class OfWords(Kind):
     def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
         """Return what the difference of two models is taken over, the difference, and its 95 % interval.
 
-        None if it cannot be told.
+        None for a kind whose scores no test compares.
         """
-        raise NotImplementedError
+        return None
 
 
 class ReadingTimes(OfWords):
@@ -175,7 +170,7 @@ class ReadingTimes(OfWords):
         return list(zip(scored["item"].to_pylist(), scored["word"].to_pylist(), strict=True))
 
     def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
-        first, second = (reading.draws_of(rows, *self.surprisals(rows, method)) for rows, method, _ in sides)
+        first, second = (reading.draws_of(rows, *self.surprisals(rows, method)) for rows, method in sides)
         drawn = first[reading.ALL] - second[reading.ALL]  # of the same rows: what is hard for both cancels out
         return plural(len(sides[0][0]), "word"), float(drawn[0]), reading.interval(drawn)
 
@@ -228,15 +223,10 @@ class Acquisition(OfWords):
         pairs = zip(scored["context"].to_pylist(), scored["target_word"].to_pylist(), strict=True)
         return list(dict.fromkeys(pairs))
 
-    def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
-        first, second = (entry["words"] for _, _, entry in sides)
-        found = acquisition.difference(first, second)
-        return found and (f"the {found[0]} words that both know", found[1], found[2])
-
 
 KINDS: dict[str, Kind] = {
-    "pairs": OfSentences(NOUNS["pairs"]),
-    "choices": OfSentences(NOUNS["choices"]),
+    "pairs": OfSentences(),
+    "choices": OfSentences(),
     "reading": ReadingTimes(),
     "acquisition": Acquisition(),
 }

@@ -24,6 +24,7 @@ from babelmill.core.words import plural, portions
 from babelmill.core.worker_pool import in_order
 from babelmill.evaluation.suite_scores import headline_method
 from babelmill.stages import ScoreStage
+from babelmill.suites.items import NOUNS
 from babelmill.suites.kinds import KINDS, OfSentences
 from babelmill.suites.sought import TEXTS, Sought, sought, whole_texts
 
@@ -45,11 +46,11 @@ def overlap(
     kind = KINDS[settings.kind]
     if not isinstance(kind, OfSentences):
         return None
-    about: dict[str, Any] = {"item": kind.item, "looked_in": {}}
+    about: dict[str, Any] = {"item": NOUNS[settings.kind], "looked_in": {}}
     asked, seen = sought(kind.texts(scored)), set[int]()
     for code in settings.languages:
         manifest.verify(corpora[code], SPLIT)
-        log.info("looking for %s in the training text of %s", plural(len(scored), kind.item), code)
+        log.info("looking for %s in the training text of %s", plural(len(scored), about["item"]), code)
         about["looked_in"][code] = look(corpora[code] / SPLIT, asked, seen, threads)
     found, method = asked.items_of(seen), headline_method(scores)
     stands, short = (np.isin(np.arange(len(scored)), rows) for rows in (found, asked.short))

@@ -12,23 +12,16 @@ import pyarrow as pa
 from babelmill.evaluation.statistics import Z, wilson
 
 
-def shared(scores: np.ndarray, right: int) -> float:
-    """Return the points of an item; all options with the best score share the point."""
+def points_of(scores: np.ndarray, right: int, ties: str) -> float:
+    """Return the points of an item: 1 if its right option has the best score, else 0.
+
+    `ties`: if several options have the best score, they share the point ("half"), the first of them is the model's
+    choice ("first"), or the item is wrong ("wrong").
+    """
     best = scores == scores.max()
-    return float(best[right] / best.sum())
-
-
-def first(scores: np.ndarray, right: int) -> float:
-    """Return the points of an item; the first option with the best score is the model's choice."""
-    return float(scores.argmax() == right)
-
-
-def alone(scores: np.ndarray, right: int) -> float:
-    """Return the points of an item; it is wrong if another option has the best score, too."""
-    return float(shared(scores, right) == 1)
-
-
-POINTS = {"half": shared, "first": first, "wrong": alone}
+    if ties == "half":
+        return float(best[right] / best.sum())
+    return float(scores.argmax() == right if ties == "first" else best[right] and best.sum() == 1)
 
 
 def share(points: np.ndarray) -> dict[str, Any]:

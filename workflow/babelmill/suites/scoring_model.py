@@ -39,18 +39,6 @@ class Method:
         """Return the rows of a sentence; those of an item hide the same places, if they have equally many tokens."""
         return rows.of_method(self.name, text, self.mask, SAMPLES, item)
 
-    def scores(self, parts: list[np.ndarray], most: int) -> list[float]:
-        """Return the score of each of an item's sentences, nan up to `most`, and the standard error of the difference.
-
-        The difference is that between the first sentence and the mean of the others. The error (over samples) is 0
-        except for `bound`.
-        """
-        error = 0.0
-        if self.name == "bound":
-            samples = SAMPLES * (parts[0] - np.mean(parts[1:], 0))
-            error = float(samples.std(ddof=1)) / np.sqrt(SAMPLES)
-        return [*(float(part.sum()) for part in parts), *[np.nan] * (most - len(parts)), error]
-
 
 class ScoringModel:
     """An exported model, or one from elsewhere, that scores sentences by some methods."""
@@ -102,9 +90,9 @@ class ScoringModel:
         prompts: Sequence[Sequence[int]] | None = None,
         mean: bool = False,
     ) -> np.ndarray:
-        """Return the scores of the texts of each item by a method, [items, most texts + 1]: see `Method.scores`.
+        """Return the scores of the texts of each item by a method, [items, most texts].
 
-        Items that are not chosen or cannot be scored are nan. Sums of scores are kept in the folder `partial`.
+        What is not there, not chosen or cannot be scored is nan. Sums of scores are kept in the folder `partial`.
         `prompts`: the number of characters of the prompt that each text begins with, if only what follows is scored.
         `mean`: return means over the scored tokens instead of sums.
         """
@@ -120,8 +108,8 @@ class ScoringModel:
             kept,
             sorted((i for i in able if chosen[i]), key=lambda i: sizes[i]),
             lambda i: [how.rows(each, i) for each in items[i]],
-            lambda parts: how.scores(parts, most),
-            (len(items), most + 1),
+            lambda parts: [*(float(part.sum()) for part in parts), *[np.nan] * (most - len(parts))],
+            (len(items), most),
             f"{name}: {{:,}} of {plural(int(sum(chosen[able])), 'item')}",
         )
         found[~chosen] = np.nan

@@ -29,7 +29,7 @@ LONGEST = 13  # words of a sequence that is looked for
 CHARACTERS = 2  # that count as a word
 BETWEEN = ""  # stands between the words of two texts
 FACTOR = np.uint64(0x9E3779B97F4A7C15)
-BITS = 20
+BITS = 24  # of a hash, so that hardly any place of a text passes for a beginning
 SHIFT = np.uint64(64 - BITS)
 # Characters inside words that nobody sees: soft hyphens, joiners, and what chooses between forms of a character.
 INVISIBLE = re.compile("[\u00ad\u200c\u200d\u2060\ufe00-\ufe0f\U000e0100-\U000e01ef]")

@@ -40,8 +40,8 @@ def summary(documents: pd.DataFrame, read: Counter[str], name: str, tag: str | N
     return lines
 
 
-def page(title: str, of: str, lines: list[str], documents: pd.DataFrame) -> str:
-    """Return the page about a sample as one HTML file. `of` says which text it is, `lines` what stands out."""
+def page(title: str, lines: list[str], documents: pd.DataFrame) -> str:
+    """Return the page about a sample as one HTML file. `lines` says what stands out."""
     lengths = documents[["characters", "words"]].describe(percentiles=[0.05, 0.25, 0.5, 0.75, 0.95]).T
     frequent = {text: f"{share:.1%}" for text, share in frequent_lines(documents).items()}
     tables = {
@@ -55,7 +55,6 @@ def page(title: str, of: str, lines: list[str], documents: pd.DataFrame) -> str:
     template = environment().from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
         name=title,
-        of=of,
         version=__version__,
         summary=lines,
         tables={title: _html(each) for title, each in tables.items() if len(each)},

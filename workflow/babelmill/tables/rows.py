@@ -9,6 +9,7 @@ column of `007` into 7, and errors name the line.
 
 import csv
 import io
+import itertools
 import json
 import logging
 import re
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.config.entries import OF_FILE, fill
-from babelmill.config.values import words_of_document
+from babelmill.config.schema import words_of_document
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, MAX_FIELD, format_of
@@ -36,7 +37,7 @@ OF_FORM = Form()
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair in JSON
 Column = list[Any] | pa.Array
 Columns = tuple[Sequence[int], list[Column]]  # lines (rows of a .parquet), and the cells of each column asked for
-Bad = dict[int, BadRow | None]  # the places of rows that are skipped, in order, and what is wrong with them
+Bad = dict[int, BadRow]  # the places of rows that are skipped, in order, and what is wrong with them
 Part = tuple[Sequence[int], list[Column], Bad]
 Row = tuple[int, Sequence[Any]]  # its line (its number in a .parquet), and the cells that are asked for
 
@@ -90,7 +91,7 @@ def columns_of_rows(
         else:
             parts = _of_text(blocks, len(asked)) if suffix == ".txt" else _of_json(blocks, asked)
         for numbers, columns, bad in parts:
-            for problem in filter(None, bad.values()):
+            for problem in bad.values():
                 on_bad(problem)
             if bad:
                 good = [place for place in range(len(numbers)) if place not in bad]
@@ -167,10 +168,12 @@ def _of_text(blocks: Blocks, width: int) -> Iterator[Part]:
     else:
         parts = ((range(first, first + len(lines)), lines) for first, lines in _lines(blocks))
     for numbers, texts in parts:
-        bad: Bad = {} if all(texts) else {place: None for place, text in enumerate(texts) if not text}
+        if not all(texts):
+            numbers, texts = [*itertools.compress(numbers, texts)], [*filter(None, texts)]
+        bad = Bad()
         if not blocks.sound:
             problems = [blocks.undecodable(*each) for each in zip(numbers, texts, strict=True)]
-            bad |= {place: problem for place, problem in enumerate(problems) if problem}
+            bad = {place: problem for place, problem in enumerate(problems) if problem}
         if unit != "line" and len(max(texts, key=len, default="")) > files.LONGEST:
             raise files.too_long(blocks.path)
         yield numbers, [texts, *([None] * len(texts) for _ in range(1, width))], bad

@@ -9,7 +9,6 @@ hosts ask each other by gloo beside NCCL: not run on a GPU yet.)
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +18,13 @@ import torch
 
 from babelmill.config import schema
 from babelmill.config.snapshots import name_of
+from babelmill.core.bars import Bar
+from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.runtime.cost import peak_of
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
-from babelmill.runtime.watching import GpuFigures, Progress, device_name, peak_memory, shown
+from babelmill.runtime.watching import GpuFigures, device_name, peak_memory, shown
 from babelmill.training.networks.loss import STATISTICS, summarize
 from babelmill.training.optimization.gradients import Load
 from babelmill.training.plan.plan import Step
@@ -33,7 +34,6 @@ from babelmill.training.trainer import Outcome, Trainer
 log = logging.getLogger(__name__)
 
 READ_EVERY = 100  # steps whose numbers are read at the latest, so that the host does not run ahead for ever
-SAY_EVERY = 5.0  # seconds between two notes on how far a validation is
 
 
 @dataclass
@@ -90,12 +90,10 @@ class Loop:
         self._validations = set(validation_steps(run, self._steps))  # after these
         if trainer.settings.begin_with is not None:  # the card also shows the loss of the source's weights
             self._validations.add(0)
-        validated = sum(step < done.steps + done.validated for step in self._validations)
-        of_tokens = plan.tokens_until(done.steps), self._steps, plan.tokens_until(self._steps)
-        self._progress = Progress(*of_tokens, (validated, len(self._validations)), trainer.validation.cost())
+        # The time left is estimated from tokens, since steps get longer during training.
+        self._bar = Bar(plan.tokens_until(self._steps), plan.tokens_until(done.steps), at_once=True)
         self._gpus = GpuFigures(trainer.device)
         self._window = Window.empty(plan.groups) if state is None else Window.restored(state)
-        self._norms: deque[float] = deque(maxlen=5)
         self._unread: list[Outcome] = []
         self._leaving = self._saving = False
         self._saved = self._began = time.monotonic()  # the last checkpoint, and the first unread step
@@ -168,7 +166,6 @@ class Loop:
         else:
             self._not_finite(step, sums, norm)
             window.skipped += 1
-        self._norms.append(norm)
         positions = len(step.rows) * step.length
         window.tokens += positions
         window.flops += trainer.network.flops(step.length, positions, int(step.rows.targets.sum()))
@@ -213,20 +210,19 @@ class Loop:
             return
         self._folder.record.append(line)
         if line["kind"] == "train":
-            self._progress.show(line)
-        else:
-            self._folder.history.update()
+            speed = f"{line['tokens_per_second']:,.0f} tokens/s"
+            self._bar.show(
+                line["tokens"], f"step {line['step']:,}/{self._steps:,}  loss {shown(line['loss'])}  {speed}"
+            )
 
     def _not_finite(self, step: Step, sums: np.ndarray, norm: float) -> None:
         """Report a step whose loss or gradient is not finite. The optimizer has already skipped it."""
-        names = self._trainer.settings.languages
-        rows = ", ".join(f"{names[i]} {row}" for i, row in zip(step.rows.language[:8], step.rows.row[:8], strict=True))
+        names = [self._trainer.settings.languages[i] for i in step.rows.language]
+        rows = map("{} {}".format, names, step.rows.row)
         report = (
-            f"step {step.step + 1}: loss or gradient is not finite: gradient norm {norm}, the norms before"
-            f" {', '.join(f'{norm:.3g}' for norm in self._norms) or 'unknown'}; sums of cross-entropy"
+            f"step {step.step + 1}: loss or gradient is not finite: gradient norm {norm}; sums of cross-entropy"
             f" {', '.join(f'{value:.6g}' for value in sums[:, 0])}; learning rate {step.learning_rate:.3g};"
-            f" {len(step.rows)} rows of {step.length} tokens from row {step.rows.number[0]} of the run: {rows}"
-            f"{', ...' if len(step.rows) > 8 else ''}"
+            f" {len(step.rows)} rows of {step.length} tokens from row {step.rows.number[0]} of the run: {some(rows, 8)}"
         )
         if self._trainer.train.non_finite == "stop":
             raise UserError(f"{report}; lower train.learning_rate, or set train.non_finite: skip to skip such steps")
@@ -234,21 +230,8 @@ class Loop:
 
     def _validate(self, done: int) -> None:
         """Validate. If a signal to leave arrives meanwhile, the resumed run begins with this validation."""
-        began, main, reported = time.monotonic(), self._trainer.processes.main, -math.inf
-
-        def show(share: float) -> None:
-            nonlocal reported
-            if not main:
-                return
-            self._progress.validate(done, share)
-            if time.monotonic() - reported >= SAY_EVERY:
-                reported = time.monotonic()
-                self._folder.validating({"step": done, "share": share})
-
-        show(0.0)
-        result = self._trainer.validation.measure(lambda: self._stop.signalled is not None, show)
-        if main:
-            self._folder.validating(None)
+        began = time.monotonic()
+        result = self._trainer.validation.measure(lambda: self._stop.signalled is not None)
         self._pause("validation", began)
         if result is None:
             self._leaving = True

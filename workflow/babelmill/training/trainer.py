@@ -35,7 +35,6 @@ from babelmill.training.plan.schedule import WHOLE_TOKENS, mean_from, whole_toke
 log = logging.getLogger(__name__)
 
 LEAVE_EVERY = 8  # micro-batches of a validation per process between two questions whether to leave
-FORWARD = 1 / 3  # the share of a forward pass in the time of a step: the backward pass takes twice as long
 MEASURED = "targets"  # in a validation line: how many targets it measured, in which samples differ
 
 
@@ -120,8 +119,7 @@ class Outcome(NamedTuple):
 class Trainer:
     """Holds a run in progress on one process, and does its steps.
 
-    A forward pass has at most `micro_batch_tokens`. A validation measures at most `validation_documents` documents of
-    each language, and at most `validation_tokens` tokens (None: all).
+    A forward pass has at most `micro_batch_tokens`, and a validation measures at most `validation_tokens` (None: all).
     """
 
     def __init__(
@@ -133,7 +131,6 @@ class Trainer:
         validation: tuple[Sequence[Layout], Stream],
         processes: Processes,
         micro_batch_tokens: int = WHOLE_TOKENS,
-        validation_documents: int | None = None,
         validation_tokens: int | None = None,
     ):
         train = settings.train
@@ -151,7 +148,7 @@ class Trainer:
         self.average = MovingAverage(trained, train.ema_decay, mean_from(train, plan.steps))
         self._recorder = Recorder(network, stream, plan.groups, self.device)
         self.state = TrainingState(network, self.average, self._optimizer, processes)  # what a checkpoint holds
-        self.validation = Validation(self, *validation, validation_documents, validation_tokens)
+        self.validation = Validation(self, *validation, validation_tokens)
 
     def run_step(self, number: int) -> Outcome:
         """Do step `number`, counted from 0."""
@@ -243,53 +240,38 @@ class Trainer:
 
 
 class Validation:
-    """Measures the validation split, or as much of it as the bounds allow, once for each kind of rows in training.
+    """Measures the validation split, or at most `tokens` of it, once for each kind of rows in training.
 
-    Rows have the length of the first phase, so that numbers can be compared along the run. `documents` (of a language)
-    and `tokens` bound what is measured; None: all.
+    Rows have the length of the first phase, so that numbers can be compared along the run.
     """
 
-    def __init__(
-        self, trainer: Trainer, layouts: Sequence[Layout], stream: Stream, documents: int | None, tokens: int | None
-    ):
+    def __init__(self, trainer: Trainer, layouts: Sequence[Layout], stream: Stream, tokens: int | None):
         self._trainer, self._plan = trainer, trainer.plan
-        self.layouts, self.stream, self._bounds = layouts, stream, (documents, tokens)
+        self.layouts, self.stream, self._tokens = layouts, stream, tokens
         self._length = trainer.train.sequence_lengths[0]
 
     def _rows(self, kind: int) -> Rows:
-        return every_row(self.layouts, self._length, self._plan.objective, kind, *self._bounds)
-
-    def cost(self) -> float:
-        """Return how long a validation takes, in tokens of training that take as long."""
-        kinds = self._plan.objective.validated
-        measured = len(kinds) * (1 + (self._trainer.average.tensors is not None))
-        return len(self._rows(kinds[0])) * self._length * measured * FORWARD
+        return every_row(self.layouts, self._length, self._plan.objective, kind, self._tokens)
 
     @torch.no_grad()
-    def measure(
-        self, leave: Callable[[], bool] = lambda: False, show: Callable[[float], None] = lambda share: None
-    ) -> dict[str, Any] | None:
-        """Return the fields of a validation line of the record (see `run_folder.py`); None if a process had to `leave`.
-
-        `show` is called with the share that is done.
-        """
+    def measure(self, leave: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
+        """Return the fields of a validation line (see `run_folder.py`); None if a process had to `leave`."""
         average = self._trainer.average
-        times = 1 + average.differs
-        found = averaged = self._measure_weights(leave, lambda share: show(share / times))
+        found = averaged = self._measure_weights(leave)
         if found is not None and average.differs:
             with average.in_place():
-                averaged = self._measure_weights(leave, lambda share: show((1 + share) / times))
+                averaged = self._measure_weights(leave)
         if found is None or averaged is None:
             return None
         return found | {f"ema_{key}": value for key, value in averaged.items() if key != MEASURED}
 
-    def _measure_weights(self, leave: Callable[[], bool], show: Callable[[float], None]) -> dict[str, Any] | None:
+    def _measure_weights(self, leave: Callable[[], bool]) -> dict[str, Any] | None:
         """Return the fields of a validation line for the weights as they are; None if a process has to leave."""
         trainer, plan, processes = self._trainer, self._plan, self._trainer.processes
         trainer.model.eval()
         sums, counts = no_sums(plan.groups, processes.device), np.zeros(plan.groups, dtype=np.int64)
-        kinds, size, weights = plan.objective.validated, processes.size, plan.objective.no_weights
-        for i, kind in enumerate(kinds):
+        size, weights = processes.size, plan.objective.no_weights
+        for kind in plan.objective.validated:
             rows = self._rows(kind)
             most = max(1, trainer.micro_batch_tokens // self._length)
             micro_batches = whole_rounds(split(rows, most), size if trainer.network.sharded else 1)
@@ -298,7 +280,6 @@ class Validation:
                     return None
                 if (mine := first + processes.rank) < len(micro_batches):
                     sums += trainer.run_pass(self.stream, micro_batches[mine], self._length, weights, VALIDATION)
-                show((i + min(1.0, (first + size) / len(micro_batches))) / len(kinds))
             counts += plan.group_counts(rows)
         processes.sum_(sums)
         summary = summarize(sums.cpu().numpy(), counts, trainer.settings.languages, plan.objective)

@@ -70,7 +70,6 @@ class SuiteScores(NamedTuple):
 
     title: str  # the name of the suite in the card
     found: dict[str, Any]  # scores.json
-    baselines: list[dict[str, Any]]  # the suite's baselines (`entries.Baseline`), as mappings
     # overlap.json, which says what of the suite stands in the training text; None if there is none.
     overlap: dict[str, Any] | None = None
 
@@ -137,11 +136,10 @@ class ModelCard:
     # Sections of the training settings: `model` or another shape; `train` if known; and `mixture` if there are several
     # languages.
     settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    # license, authors, description, carbon_grams: the values of the user's section `card`.
+    # license, authors, description: the values of the user's section `card`.
     license: str | None = None
     authors: list[str] = dataclasses.field(default_factory=list)
     description: str = ""
-    carbon_grams: float | None = None
     origin: str = ""  # where the model comes from, if this workflow did not train it
     earlier: EarlierCard | None = None  # the card that the model's repository had before
     logits_alignment: str = "mlm"
@@ -160,7 +158,7 @@ class ModelCard:
     suites: list[SuiteScores] = dataclasses.field(default_factory=list)
     # The scores of the model after it was fine-tuned for tasks.
     tuned: list[TunedScore] = dataclasses.field(default_factory=list)
-    # {task: {"title", "protocol", "baselines"}}: the names of tasks and protocols, and published scores.
+    # {task: {"title", "protocol"}}: the names of tasks and protocols.
     about_tasks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     snapshots: list[str] = dataclasses.field(default_factory=list)  # the names of the snapshots that the folder has
     metrics_file: Path | None = None  # metrics.jsonl of its training, if that is known
@@ -270,21 +268,14 @@ class ModelCard:
         return sum(made["figures"].get("with_prompt", {"train": 0})["train"] for made in self.corpora.values())
 
     @property
-    def may_forget_instructions(self) -> bool:
-        """Return whether a model tuned on instructions was trained on text without prompts."""
-        raw = any(not made["settings"]["corpus"].get("prompt_column") for made in self.corpora.values())
-        return raw and any(base.get("instructed") for base in self.lineage)
-
-    @property
     def counted_by_bytes(self) -> list[str]:
         """Return the names of the languages whose words no spaces separate."""
         return [language["name"] for language in self.languages.values() if not separates_words(language)]
 
     def front_matter(self) -> dict[str, Any]:
-        """Return the card's front matter: languages, licence, tags, data, carbon and the model-index."""
+        """Return the card's front matter: languages, licence, tags, data and the model-index."""
         datasets = [dataset["repository"] for corpus in self.corpora.values() for dataset in datasets_of(corpus)]
         bases, results = [base["repository"] for base in self.lineage if "repository" in base], [*self.results()]
-        carbon = {"emissions": self.carbon_grams, "training_type": "pre-training"}
         card = ModelCardData(
             language=list(dict.fromkeys(each["tag"] for each in self.languages.values() if each["tag"])) or None,
             library_name="transformers",
@@ -293,7 +284,6 @@ class ModelCard:
             license=self.license,
             datasets=list(dict.fromkeys(datasets)) or None,
             base_model=bases[-1] if bases else None,
-            co2_eq_emissions=None if self.carbon_grams is None else carbon,
             model_name=self.name if results else None,
             eval_results=results or None,
         )
@@ -340,10 +330,6 @@ class ModelCard:
                 for method, shares in entry["methods"].items():
                     if share := shares[suite.found["headline"]["of"]]:
                         yield suite, language, method, share
-
-    def published(self) -> list[tuple[SuiteScores, dict[str, Any]]]:
-        """Return the published scores on the suites, for comparison."""
-        return [(s, line) for s in self.suites for line in s.baselines if line["language"] in s.found["languages"]]
 
 
 def snapshot_card(model: str, snapshot: str, license: str, figures: dict[str, Any]) -> str:

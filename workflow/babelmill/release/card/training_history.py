@@ -1,7 +1,6 @@
 """Read the record of a training, `metrics.jsonl`, and draw the picture of its losses.
 
-`convert` puts both files into the folder of the model. A running training draws the picture anew after validations, in
-a thread (`runtime/watching.py`). Losses are cross-entropies in nats per target.
+`convert` puts both files into the folder of the model. Losses are cross-entropies in nats per target.
 """
 
 import json

@@ -6,9 +6,8 @@ names. No code of the repository is run: only tensors are read, and the folder i
 (the proof uses random tokens). The card says only what the files say, since the training text is not known and nothing
 was measured.
 
-The Hub shows which repositories are done: a repository is done if Babelmill wrote its config.json. A model with another
-target is done if the target's manifest names the commit that it was made from. A model that was made but not pushed is
-in a folder with such a manifest.
+The Hub shows which repositories are done: a repository is done if Babelmill wrote its config.json. A model that was
+made but not pushed is in a folder whose manifest names the commit that it was made from.
 """
 
 import logging
@@ -114,27 +113,6 @@ class OldModel:
 # Which models there are.
 
 
-def checkpoints(names: list[str], pattern: str) -> dict[str | None, WeightFiles]:
-    """Return the checkpoints among files whose names fit a pattern: {language: weights}.
-
-    The language is the pattern's group `lang`, or None if the pattern has no such group. A file holds averaged weights
-    if the pattern's group `ema` matches, or, if there is no such group, if its name ends in `_ema`. A UserError says
-    that two files are the same variant of one language.
-    """
-    found: dict[str | None, dict[str, list[str]]] = {}
-    for match in filter(None, (re.fullmatch(pattern, name) for name in names)):
-        name, groups = match[0], match.groupdict()
-        ema = groups["ema"] is not None if "ema" in groups else Path(name).stem.endswith("_ema")
-        variants = found.setdefault(groups.get("lang"), {})
-        if other := variants.get(variant := "ema" if ema else "main"):
-            raise UserError(
-                f"{other[0]} and {name} are both the {variant} weights: make --checkpoint-regex match only one of them,"
-                " or add the language to it, (?P<lang>[a-z]{3})"
-            )
-        variants[variant] = [name]
-    return {language: WeightFiles([], variants) for language, variants in found.items()}
-
-
 def shipped(files: Files) -> WeightFiles:
     """Return the weights in a repository, by the names that transformers and the scripts give them."""
     variants = {}
@@ -173,15 +151,10 @@ class Skipped(UserError):
     """Says why a repository is left as it is."""
 
 
-def is_folder(source: str) -> bool:
-    """Return whether the user named a folder, by the rule of `model.source`."""
-    return source.startswith(("./", "../", "/"))
-
-
 def repositories(source: str) -> list[str]:
     """Return the repositories that match `owner/prefix`; if there are none, raise a UserError with similar names."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]*", source, re.ASCII):
-        raise UserError(f"{source}: owner/prefix is expected, such as lab/babybabellm-gpt_bert-, or ./folder")
+        raise UserError(f"{source}: owner/prefix is expected, such as lab/babybabellm-gpt_bert-")
     owner = source.split("/")[0]
     if not get_token():
         log.warning("no token (HF_TOKEN or `hf auth login`): private repositories of %s are not found", owner)
@@ -192,31 +165,28 @@ def repositories(source: str) -> list[str]:
     return found
 
 
-def models_in(source: str, config: Path | None, pattern: str | None = None) -> dict[str | None, OldModel]:
-    """Return the models of a repository, a folder or a checkpoint, by the language that `pattern` finds in file names.
+def model_of(source: str, config: Path | None = None) -> OldModel:
+    """Return the model of a repository, a folder or a checkpoint. Raise Skipped if this is no model of GPT-BERT's code.
 
-    `config`: the JSON file with their shape, if there is no config.json. For the pattern, see `checkpoints`. Raise
-    Skipped if it holds no GPT-BERT of the published code.
+    `config`: the JSON file with its shape, if there is no config.json.
     """
     files, private = opened(source)
     path = config or files.path("config.json")
-    if path and not config:
+    if path is None:
+        raise Skipped("it has no config.json; name the file with its shape by --config of `babelmill convert`")
+    if not config:
         values = read_object(path, f"{files.where}: config.json")
         model_type = str(values.get("model_type", "none in config.json"))
         if model_type in OURS or "layer_mixing" in values:
             raise Skipped("Babelmill made it")
         if not (values.keys() >= KEYS.keys() or GPT_BERT.search(model_type)):
             raise Skipped(f"not a GPT-BERT (model_type {model_type})")
-    if path is None:
-        raise Skipped("it has no config.json; name the file with the model's shape with --config")
-    found = checkpoints(files.names, pattern) if pattern else {}
     if Path(source).is_file():
-        found = {None: WeightFiles([], dict(zip(("main", "ema"), [[name] for name in files.names], strict=False)))}
-    own = language_of(Path(source).name, read_table(TABLE))
-    return {
-        code: OldModel(files, weights, path, code or own, origin_of(files, weights), private)
-        for code, weights in (found or {None: shipped(files)}).items()
-    }
+        weights = WeightFiles([], dict(zip(("main", "ema"), [[name] for name in files.names], strict=False)))
+    else:
+        weights = shipped(files)
+    language = language_of(Path(source).name, read_table(TABLE))
+    return OldModel(files, weights, path, language, origin_of(files, weights), private)
 
 
 def opened(source: str) -> tuple[Files, bool]:
@@ -228,7 +198,7 @@ def opened(source: str) -> tuple[Files, bool]:
         return replace(files, sizes={name: files.sizes[name] for name in names}, where=source), False
     if path.is_dir():
         return in_a_folder(path), False
-    if is_folder(source) or not re.fullmatch(r"[\w.-]+/[\w.-]+", source, re.ASCII):
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", source, re.ASCII):
         raise UserError(f"{source}: neither a file or folder, nor a repository on the Hub (owner/name)")
     info = sources.state(OLD, source)
     if info is None:
@@ -389,64 +359,26 @@ def convert(
 # What the commands do.
 
 
-def target_of(source: str, model: OldModel, prefix: str, template: str) -> str:
-    """Return the repository that a model goes to, by --repo-template. `prefix`: that of the names of all sources."""
-    owner, _, name = source.rpartition("/")
-    rest = name.removeprefix(prefix).strip("-_")  # such as multi-all for several languages
-    values = {"owner": "" if is_folder(source) else owner, "name": name, "language": model.language or rest}
-    target = re.sub(r"{(\w+)}", lambda field: values[field[1]], template)
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", target, re.ASCII):
-        more = "" if model.language else "; --checkpoint-regex needs (?P<lang>...) to find the language"
-        raise UserError(f"--repo-template {template} gives {target!r}, which is not owner/name{more}")
-    return target
-
-
 def tokenizer_of(model: OldModel, asked: str | None) -> Path:
     """Return the tokenizer.json that the user named, as a file, its folder or a repository, or the one of the model."""
     if asked is None:
         if path := model.files.path("tokenizer.json"):
             return path
         raise UserError("it has no tokenizer.json; name another repository or a file with --tokenizer")
-    if "{language}" in asked and model.language is None:
-        raise UserError(
-            f"--tokenizer {asked}: the model's language is not known; --checkpoint-regex needs (?P<lang>...) to find it"
-        )
-    name = asked.replace("{language}", model.language or "")
-    path = Path(name, "tokenizer.json") if Path(name).is_dir() else Path(name)
+    path = Path(asked, "tokenizer.json") if Path(asked).is_dir() else Path(asked)
     if path.is_file():
         return path
-    if not HUB_NAME.fullmatch(name) or name.endswith(".json"):
-        raise UserError(f"--tokenizer {name}: no such file")
+    if not HUB_NAME.fullmatch(asked) or asked.endswith(".json"):
+        raise UserError(f"--tokenizer {asked}: no such file")
     use = replace(TOKENIZER, key="--tokenizer", instead="name another repository or a file with --tokenizer")
-    commit = resolve(use, name, "main")
-    return of_repository(use, name, commit, "main").get(["tokenizer.json"])["tokenizer.json"]
+    commit = resolve(use, asked, "main")
+    return of_repository(use, asked, commit, "main").get(["tokenizer.json"])["tokenizer.json"]
 
 
-def already(model: OldModel, target: str) -> bool:
-    """Return whether another repository, the target, already holds this model, made from this commit.
-
-    A UserError says that the target holds something else.
-    """
-    info = sources.state(OLD, target) if target != model.source.get("repository") else None
-    if info is None:
-        return False
-    there = of_repository(OLD, target, str(info.sha), "main")
-    record, known = there.json(manifest.NAME) if manifest.NAME in there.names else None, None
-    if isinstance(record, dict) and isinstance(record.get("figures"), dict):
-        remedy = "name another target in --repo-template, or delete this one"
-        known = manifest.unsealed(record, f"{target}: {manifest.NAME}", remedy)["figures"].get("rehosted")
-    if known is None and (others := [name for name in there.names if name != ".gitattributes"]):
-        raise UserError(
-            f"{target} exists and has other files ({escape.some(others, 3)}); name another target in --repo-template"
-        )
-    return known == model.source
-
-
-def make(model: OldModel, out: Path, target: str, tokenizer: str | None, masked_target: str | None) -> None:
+def make(model: OldModel, out: Path, name: str, tokenizer: str | None, masked_target: str | None) -> None:
     """Make the folder of a model, unless this version made it with these settings. No other folder is deleted."""
     asked = {
         "source": model.source,
-        "target": target,
         "weights": model.weights.names,
         "config": sha256(model.config),
         "tokenizer": tokenizer,
@@ -458,4 +390,4 @@ def make(model: OldModel, out: Path, target: str, tokenizer: str | None, masked_
     if "rehost" in made["settings"]:
         shutil.rmtree(out)
     remove_leftovers([out.parent])
-    convert(model, tokenizer_of(model, tokenizer), masked_target, out, target, {"rehost": asked})
+    convert(model, tokenizer_of(model, tokenizer), masked_target, out, name, {"rehost": asked})

@@ -1,8 +1,6 @@
 """Try a folder as its users would: let the model fill masks, or continue a text (`babelmill show`)."""
 
 import itertools
-import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,6 @@ from babelmill.model.transformers.diffusion_generation import generate
 from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
 from babelmill.training.networks.transformers_models import longest_row
 
-SENTENCE = re.compile(r"(?<=[.!?。！？।])\s+|\n\s*\n")  # what is between two sentences, or paragraphs
-WORDS = range(8, 31)  # how many words a sentence has in which one is hidden
-WORD = re.compile(r"[^\W\d_]+")
-GUESSES = 3
 GENERATED = 64  # tokens that masked diffusion generates
 CONTINUED = 40  # tokens that other models generate
 
@@ -56,53 +50,10 @@ def fill_mask(folder: Path, text: str) -> str:
     return "\n    ".join([f"  {text}", *answers])
 
 
-def guess_hidden_words(folder: Path, documents: Iterable[str], count: int) -> Iterator[str]:
-    """Yield lines: `count` sentences with a hidden word, the likeliest guesses, and the right word.
-
-    No choice is by hand. A document gives its first sentence of `WORDS` words in which some words are one token each.
-    The one nearest to the middle is hidden.
-    """
-    tokenizer = tokenizer_of(folder)
-    if tokenizer.mask_token_id is None:
-        raise UserError(f"--held-out: the tokenizer in {folder} has no token for a hidden word")
-    model: Any = load(AutoModelForMaskedLM, folder, None, **aligned(folder))
-    sentences = (found for document in documents if (found := hidden_in(tokenizer, document)))
-    for sentence, (start, end), tokens, place in itertools.islice(sentences, count):
-        tokens[place] = tokenizer.mask_token_id
-        row = torch.tensor([tokens])
-        with torch.no_grad():
-            logits = model(row, attention_mask=torch.ones_like(row)).logits[0, place]
-        chances, likeliest = logits.softmax(-1).topk(GUESSES)
-        guesses = zip(tokenizer.batch_decode(likeliest[:, None]), chances.tolist(), strict=True)
-        shown = ", ".join(f"{guess.strip() or guess!r} {chance:.2f}" for guess, chance in guesses)
-        yield f"    {sentence[:start]}____{sentence[end:]}"
-        yield f"      {shown} (right: {sentence[start:end]})"
-
-
-def hidden_in(tokenizer: Any, document: str) -> tuple[str, tuple[int, int], list[int], int] | None:
-    """Return a sentence of a document, the place of the word to hide, the tokens, and which of them is the word."""
-    for sentence in (" ".join(part.split()) for part in SENTENCE.split(document)):
-        words = [found.span() for found in WORD.finditer(sentence)]
-        if len(words) not in WORDS:
-            continue
-        encoded = tokenizer(sentence, return_offsets_mapping=True)
-        places = {
-            (end - len(sentence[start:end].lstrip()), end): i for i, (start, end) in enumerate(encoded.offset_mapping)
-        }
-        whole = [word for word in words if word in places]
-        if whole:
-            middle = min(whole, key=lambda word: abs(word[0] + word[1] - len(sentence)))
-            return sentence, middle, encoded.input_ids, places[middle]
-    return None
-
-
-def complete(folder: Path, prompt: str, steps: int | None) -> str:
+def complete(folder: Path, prompt: str) -> str:
     """Return the prompt and the model's greedy continuation; a model of masked diffusion fills `GENERATED` masks."""
-    unmasks = "objective" in read_json(folder / "config.json")
-    if steps is not None and (steps < 1 or not unmasks):
-        raise UserError(f"--steps {steps}: 1 or more, for a model that was trained by masked diffusion")
-    if unmasks:
-        return f"  {prompt} ...\n    {unmask(folder, prompt, steps or GENERATED)!r}"
+    if "objective" in read_json(folder / "config.json"):
+        return f"  {prompt} ...\n    {unmask(folder, prompt)!r}"
     tokenizer = tokenizer_of(folder)
     given = len(tokenizer(prompt).input_ids)
     if not given and tokenizer.bos_token_id is None:
@@ -113,8 +64,8 @@ def complete(folder: Path, prompt: str, steps: int | None) -> str:
     return f"  {prompt} ...\n    {text!r}"
 
 
-def unmask(folder: Path, prompt: str, steps: int) -> str:
-    """Return the prompt and the text that a model of masked diffusion puts into the masks after it."""
+def unmask(folder: Path, prompt: str) -> str:
+    """Return the prompt and the text that a model of masked diffusion puts into the masks after it, one per pass."""
     tokenizer = tokenizer_of(folder)
     ends = {tokenizer.eos_token_id, tokenizer.sep_token_id}
     tokens = tokenizer(prompt).input_ids
@@ -126,6 +77,6 @@ def unmask(folder: Path, prompt: str, steps: int) -> str:
     mask = getattr(model.config, "mask_token_id", None) if mask is None else mask
     if mask is None:
         raise UserError(f"{folder}: neither tokenizer nor config.json says which token hides another (mask_token_id)")
-    answer = generate(model, torch.tensor([tokens]).long(), mask, gen_length=length, steps=steps)[0, len(tokens) :]
+    answer = generate(model, torch.tensor([tokens]).long(), mask, gen_length=length, steps=length)[0, len(tokens) :]
     text = itertools.takewhile(lambda token: token not in ends, answer.tolist())
     return tokenizer.decode([*tokens, *text], skip_special_tokens=True)

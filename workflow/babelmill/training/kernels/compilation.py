@@ -64,27 +64,22 @@ SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2}
 def graphs_of(
     run: schema.Run, processes: Processes, compiles: bool, threads: int, cache: Path | None
 ) -> "Graphs | None":
-    """Return what compiles functions, and prepare for it; None if nothing is to be compiled.
+    """Return what compiles functions, and prepare for it; None if nothing is to be compiled, as on a CPU.
 
     Args:
-        run: `run.compile`: "auto" compiles for GPUs, "always" on a CPU, too.
+        run: `run.compile`.
         processes: this process among the others.
         compiles: whether the architecture can be compiled.
         threads: number of threads of all processes on this machine together.
         cache: see `prepare`.
-
-    Raises:
-        UserError: `run.compile` is "always", but the architecture cannot be compiled.
     """
-    if run.compile == "never" or (run.compile == "auto" and (not compiles or processes.device.type == "cpu")):
+    if run.compile == "never" or not compiles or processes.device.type == "cpu":
         return None
-    if not compiles:
-        raise UserError("run.compile = always: transformers models and label models are not compiled")
     prepare(threads // processes.local_size, cache)
     from torch._inductor import config  # after `prepare`, since it chooses its folder when it is imported
 
     config.triton.mix_order_reduction = False  # its sums depend on the number of rows, graphs must not
-    return Graphs(required=run.compile == "always")
+    return Graphs()
 
 
 def prepare(threads: int, cache: Path | None) -> None:
@@ -124,11 +119,10 @@ class Graphs:
 
     Args:
         backend: the backend of `torch.compile`.
-        required: whether the run fails if compiling fails.
     """
 
-    def __init__(self, backend: str | Callable[..., Any] = "inductor", required: bool = True):
-        self._backend, self._required, self._failed = backend, required, False
+    def __init__(self, backend: str | Callable[..., Any] = "inductor"):
+        self._backend, self._failed = backend, False
         torch._dynamo.config.recompile_limit = 64
 
     def of(
@@ -153,11 +147,7 @@ class Graphs:
         return function
 
     def attempt(self, compute: Callable[[], Result]) -> Result:
-        """Return the result of a pass. If it fails, it is computed again without graphs, as are all later passes.
-
-        Raises:
-            UserError: compiling is required.
-        """
+        """Return the result of a pass. If it fails, it is computed again without graphs, as are all later passes."""
         try:
             return compute()
         except (UserError, torch.OutOfMemoryError):
@@ -167,8 +157,6 @@ class Graphs:
                 raise
             cause = getattr(error, "inner_exception", error)
             why = f"{type(cause).__name__}: {first_line(cause)}"
-            if self._required:
-                raise UserError(f"run.compile = always: {why}") from error
         self._failed = True
         log.warning("training without compiled kernels, which is slower: %s", why)
         return compute()

@@ -95,7 +95,7 @@ def lineage(settings: TrainStage, source: Path) -> dict[str, Any]:
     what it was trained on.
     """
     made = manifest.read(source)
-    keys = ("repository", "commit", "license", "instructed", "source")
+    keys = ("repository", "commit", "license", "source")
     known = {key: made["figures"][key] for key in keys if key in made["figures"]}
     if made["stage"] == "train":
         known |= {key: made["figures"][key] for key in ("tokens", "words") if key in made["figures"]}

@@ -222,11 +222,6 @@ class Diffusion(Objective):
     LLaDA hides each token with probability t and divides its cross-entropy by t. Here a row with e targets hides
     exactly k = 1 + floor(t e) of them, and each represents e / k targets. The expectation is the same, but the plan
     knows the counts, and t is spread evenly over the rows of a batch. The loss is sum (e / k) cross-entropy / sum e.
-
-    With `train.noise_schedule: cosine` (Kosmopoulou et al., 2025, arXiv:2509.05056), k = 1 + floor(p e) with
-    p = 1 - cos(pi t / 2), so most rows hide few tokens. If k is drawn with probability q(k), each target represents
-    1 / (k q(k)) targets. So the expectation is still the same. For long rows this is the published weight, the
-    derivative of p over p.
     """
 
     kinds = (Kind("diffusion", hides=True),)
@@ -238,29 +233,20 @@ class Diffusion(Objective):
         hidden = np.minimum(every, 1 + np.floor(time * every).astype(np.int64))
         return Aims(np.zeros_like(every), hidden, every / np.maximum(hidden, 1))
 
-    @staticmethod
-    def _at_cosine(time: np.ndarray, every: np.ndarray) -> Aims:
-        """See `_at`; with the cosine noise."""
-        hidden = np.minimum(every, 1 + np.floor((1 - np.cos(np.pi / 2 * time)) * every).astype(np.int64))
-        k, e = np.maximum(hidden, 1), np.maximum(every, 1)
-        earliest, latest = (2 / np.pi * np.arccos(1 - share) for share in ((k - 1) / e, k / e))
-        return Aims(np.zeros_like(every), hidden, 1 / (k * (latest - earliest)))
-
     def aims(
         self, step: int, steps: int, index: np.ndarray, number: np.ndarray, hideable: np.ndarray, every: np.ndarray
     ) -> Aims:
         """See `Objective.aims`."""
         first = randomness.uniform(randomness.key(self.train.seed, RATES, step))
-        at = self._at_cosine if self.train.noise_schedule == "cosine" else self._at
-        return at((first + GOLDEN_RATIO * np.arange(len(every))) % 1, every)
+        return self._at((first + GOLDEN_RATIO * np.arange(len(every))) % 1, every)
 
     def validation_aims(self, kind: int, number: np.ndarray, hideable: np.ndarray, every: np.ndarray) -> Aims:
-        """See `Objective.validation_aims`: the noise is uniform, so that its numbers can be compared."""
+        """See `Objective.validation_aims`."""
         return self._at(GOLDEN_RATIO * number % 1, every)
 
     def mask_rate(self, step: Amount, steps: int) -> Amount:
         """Return the mean share, which is the same at all steps."""
-        return (1 - 2 / np.pi if self.train.noise_schedule == "cosine" else 0.5) + 0 * step
+        return 0.5 + 0 * step
 
     def target_share(self, mask_rate: Amount) -> Amount:
         """See `Objective.target_share`."""

@@ -219,18 +219,19 @@ def every_row(
     length: int,
     objective: Objective,
     kind: int,
-    documents: int | None = None,
     tokens: int | None = None,
 ) -> Rows:
     """Return each row of each language once, all of one kind, as validation reads them.
 
-    If a language has more than `documents` documents, only some of its rows are returned: they hold about this number
-    of documents, and are spread evenly over its text. If all languages have more than `tokens` tokens, rows with about
-    this number are returned: the same share of each language.
+    If all languages have more than `tokens` tokens, rows with about this number are returned: the same share of each
+    language, spread evenly over its text.
     """
     every = sum(layout.tokens for layout in layouts)
     share = 1.0 if tokens is None or tokens >= every else tokens / every
-    row = [_spread(layout, length, documents, share) for layout in layouts]
+    row = []
+    for rows in (layout.rows(length) for layout in layouts):
+        count = math.ceil(share * rows)
+        row.append(np.arange(count) * rows // count)
     bounds = [layout.bounds(mine, length) for layout, mine in zip(layouts, row, strict=True)]
     begin, end = (np.concatenate(part) for part in zip(*bounds, strict=True))
     targets = [layout.targets(mine, length) for layout, mine in zip(layouts, row, strict=True)]
@@ -239,12 +240,3 @@ def every_row(
     number = np.arange(len(language))
     aims = objective.validation_aims(kind, number, hideable, every)
     return Rows(language, np.concatenate(row), begin, end, aims.kind, aims.targets, number, aims.importance)
-
-
-def _spread(layout: Layout, length: int, documents: int | None, share: float) -> np.ndarray:
-    """Return rows of a language, evenly spread: those that hold about `documents` documents, and at most a `share`."""
-    count = rows = layout.rows(length)
-    if documents is not None and documents < layout.documents:
-        count = -(-rows * documents // layout.documents)
-    count = min(count, math.ceil(share * rows))
-    return np.arange(count) * rows // count

@@ -127,11 +127,9 @@ class Layout(Protocol):
 
     Attributes:
         tokens: number of tokens of the stream.
-        documents: number of documents of the stream.
     """
 
     tokens: int
-    documents: int
 
     def rows(self, length: int) -> int:
         """Return the number of rows of at most this length."""
@@ -154,7 +152,7 @@ class Packed:
 
     def __init__(self, offsets: np.ndarray, responses: np.ndarray | None = None):
         """Take `offsets` [documents + 1] and `responses` [documents] of a shard. Memory maps are not copied."""
-        self.tokens, self.documents = int(offsets[-1]), len(offsets) - 1
+        self.tokens = int(offsets[-1])
         self._offsets, self._responses = offsets, responses
 
     def rows(self, length: int) -> int:

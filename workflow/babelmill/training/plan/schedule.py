@@ -61,16 +61,14 @@ def validation_steps(run: schema.Run, steps: int) -> list[int]:
     return [*range(every, steps, every), steps]
 
 
-def validation_bound(run: schema.Run, train: schema.Train, steps: int) -> int | None:
-    """Return the most tokens that a validation of a run of so many steps measures, or None if there is no such bound.
+def validation_bound(run: schema.Run, train: schema.Train, steps: int) -> int:
+    """Return the most tokens that a validation of a run of so many steps measures.
 
     A validation token takes about as long as one or two of training: it is measured for each kind of rows, with the
     weights and with their average.
     """
     if run.validation_tokens != "auto":
         return run.validation_tokens
-    if run.validation_documents is not None:
-        return None
     between = min(run.validate_every or steps, steps) * train.global_batch_tokens
     return max(LEAST_VALIDATED, int(VALIDATED_SHARE * between))
 
