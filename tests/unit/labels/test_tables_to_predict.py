@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from babelmill.commands.predict import section_of
+from babelmill.commands.predict import run
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels.card import completed
@@ -55,21 +55,21 @@ def test_the_columns_that_are_predicted_and_how_certain_their_rows_are():
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    ("asked", "message"),
     [
-        ("delimiter", ";;", "predict.delimiter = ';;': one character that can separate fields"),
-        ("threshold", 2.0, "predict.threshold = 2.0: "),
-        ("threshold", 0.3, "predict.threshold = 0.3, predict.method = 'blocks': linear, which alone has a threshold"),
-        ("top", 0, "predict.top = 0: "),
-        ("method", "magic", "predict.method = 'magic': .*'blocks' or 'linear'"),
-        ("review", ["all", "review.csv"], "predict.review = 'all': "),
-        ("context", "x", "predict.context_column = 'b', predict.context = 'x': one of the two"),
+        ("delimiter=;;", "predict.delimiter = ';;': one character that can separate fields"),
+        ("threshold=2.0", "predict.threshold = 2.0: "),
+        ("threshold=0.3", "predict.threshold = 0.3, predict.method = 'blocks': linear, which alone has a threshold"),
+        ("top=0", "predict.top = 0: "),
+        ("method=magic", "predict.method = 'magic': .*'blocks' or 'linear'"),
+        ("review=all", "predict.review = 'all': "),
+        ("context=x", "predict.context_column = 'b', predict.context = 'x': one of the two"),
     ],
 )
-def test_options_have_the_types_and_bounds_of_the_keys(key, value, message):
-    given = {"text_column": "a", "context_column": "b", "review": None} | {key: value}
+def test_options_have_the_types_and_bounds_of_the_keys(asked, message):
+    given = {"model": Path("occ"), "table": Path("in.csv"), "out": Path("out.csv"), "text": "a", "context": "b"}
     with pytest.raises(UserError, match=f"^{message}"):
-        section_of(Namespace(**given))
+        run(Namespace(**given, config=[asked]))
 
 
 PREDICT = {"census": "census.csv", "letters": "letters.csv"}
