@@ -135,7 +135,7 @@ def under_way(result: Result) -> str:
 
 
 def status_of(graph: Graph, model: str) -> Status:
-    """Return how far a model is: at a job that runs, failed or was stopped, else at the first stage that is not done."""
+    """Return how far a model is: at a job that runs, failed or was stopped, or else at the first missing stage."""
     try:
         results = graph.of_model(model)
         missing = list(dict.fromkeys(results[-1].runs()))
