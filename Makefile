@@ -20,7 +20,7 @@ demo: $(SETUP)  ## train a tiny English model in a few minutes, from text that c
 	@if [ -n "$$(ls .snakemake/locks 2>/dev/null)" ] && $(BIN)/python -m babelmill.commands.earlier_runs; \
 	  then $(BIN)/snakemake --profile profiles/demo --unlock; fi
 	$(BIN)/snakemake --profile profiles/demo converted/eng
-	@$(BIN)/babelmill show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
+	@$(BIN)/babelmill show converted/eng --held-out 5 --prompt "The function returns"
 
 test: $(SETUP)  ## what matters most, in a few minutes: from the plan of a training to a killed run and a converted folder
 	$(PYTEST) -m "not slow and not nightly" $(ARGS)

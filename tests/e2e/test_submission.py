@@ -108,7 +108,8 @@ def test_from_text_to_the_challenge(checkout, hub):
     kept = [each["languages"]["tiny_text"]["methods"]["causal"]["by_paradigm"] for each in scores["snapshots"]]
     assert fast == [{name: each["score"] for name, each in of.items()} for of in kept] and len(fast) == 3
     shown = read_json(root / "submissions/mine.json")["figures"]["summary"]
-    assert shown.startswith(f"{found['leaderboard']['score']:.2f} on the leaderboard: ")
+    assert shown.startswith(f"{found['leaderboard']['score']:.2f} on the leaderboard, ")
+    assert " numbers incomplete: " in shown
     basics = found["numbers"]["basics"]
     half = 0.5 / 2 / 2  # of the two equal sentences, which the challenge counts as right
     assert basics["score"] == pytest.approx(100 * (causal["paradigms"]["score"] + half))

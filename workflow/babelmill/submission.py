@@ -140,7 +140,9 @@ def run(job: Job[SubmissionStage]) -> None:
             escape.some(settings.own),
         )
     upstream = [converted, train, *scores, *tuned]
-    figures["summary"] = f"{figures['leaderboard']['score']:.2f} on the leaderboard: {out.as_posix()}"
+    incomplete = sum(bool(each["missing"]) for each in figures["numbers"].values())
+    lacking = f", {incomplete} of {len(figures['numbers'])} numbers incomplete" if incomplete else ""
+    figures["summary"] = f"{figures['leaderboard']['score']:.2f} on the leaderboard{lacking}: {out.as_posix()}"
     manifest.write(out.parent, settings, [Path(out.stem, name) for name in written], upstream, figures, name=out.name)
 
 

@@ -54,8 +54,8 @@ FEW = 20  # documents of the validation text, below which a note says so
 ASSUMED_GPU = "H100"
 HOW_FAR_OFF = """\
 Tokens are off by a fifth or more, unless they are from `shards`. Hours are those of training, without validations.
-A speed with a ? is assumed, until a training of about this size has finished here: the hours are then right within a
-factor of two or three."""
+Export and evaluation come on top: for a tiny model, they take longer than its training. A speed with a ? is assumed,
+until a training of about this size has finished here: the hours are then right within a factor of two or three."""
 SUMS = ("tokens", "FLOPs", "hours", "GPU-hours")  # columns of the total
 
 

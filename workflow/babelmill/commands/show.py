@@ -29,11 +29,12 @@ def scores(folder: Path) -> list[str]:
     about = manifest.read(folder)
     found = {key: about["figures"].get(key, {}) for key in ("evaluation", "scores")}
     model = ModelResults(folder.name, {}, about["settings"].get("languages", []), **found)
-    rows = [["", "language", "method", "score", "95 % interval", "simple", "unit"]]
+    rows = [["", "language", "method", "score", "95 % interval", "simple", "unit", ""]]
     for row in rows_of(model):
         if row.phenomenon == row.paradigm == ALL and row.million_words is None:
             of = [row.suite or "validation text", row.language, row.method, shown(row.score, row.unit), row.ends]
-            rows.append([*of, shown(row.simple, row.unit), unit_text(row.unit)])
+            worse = "not better than simple" if row.is_worse else ""
+            rows.append([*of, shown(row.simple, row.unit), unit_text(row.unit), worse])
     lines = aligned(rows, (name in ("score", "simple") for name in rows[0]))
     lines += [f"validation text: {scored_text(found['evaluation'])}"]
     lines += ["simple: a unigram model, always the most frequent code, or guessing"]
