@@ -25,7 +25,7 @@ from helpers.suite_files import pairs_of
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-PAIRS = OfSentences("pair")
+PAIRS = OfSentences()
 KINDS = [kind for kind in ("one", "two", "three") for _ in range(100)]
 GOOD = [f"Good sentence {i}, " + "which is long and goes on and on and on, " * 3 for i in range(300)]
 

@@ -99,8 +99,11 @@ def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
     assert cli.run(["show", str(folder)]) == 0
     assert "gpt\\x1b[2J\n" in sys.stdout.getvalue()
     monkeypatch.undo()
-    show.run(argparse.Namespace(folder=folder, masked=None, prompt=""))
+    show.run(argparse.Namespace(folder=folder, masked=None, prompt="", held_out=None))
     shown = capsys.readouterr().out
-    assert re.search(r"\n  validation text +eng +causal +1\.500 +1\.480 to 1\.520 +1\.500 +bits per byte\n", shown)
+    assert re.search(
+        r"\n  validation text +eng +causal +1\.500 +1\.480 to 1\.520 +1\.500 +bits per byte +not better than simple\n",
+        shown,
+    )
     assert re.search(r"\n  blimp +eng +causal +73\.0 +68\.0 to 78\.0 +50\.0 +%\n", shown)
     assert shown.count("...\n") == 1

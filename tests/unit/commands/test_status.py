@@ -94,6 +94,7 @@ def test_training_under_way(workspace):
     stopped = r"train +stopped +([1-9][\d,]*)/100,000 .*left after step [\d,]+; the same command"
     assert (step := re.search(stopped, lines["eng"])), lines["eng"]
     assert workspace.why("eng")["train"] == f"continues after step {step[1]}"
+    workspace.configure(SMALL | {"models": {"eng": {"train": long["train"]}}})
     with a_run_that_makes(workspace, "train"):
         assert re.search(rf"train +waiting +{step[1]}/100,000$", status(workspace, "eng")[0]["eng"])
 

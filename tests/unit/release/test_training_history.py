@@ -1,13 +1,9 @@
-"""The record of a run and the picture of its losses, while it trains and in the folder of the model."""
-
-import time
-from functools import partial
+"""The record of a run and the picture of its losses."""
 
 import pytest
 from PIL import Image
 
 from babelmill.release.card.training_history import PICTURE, draw, losses, read_record
-from babelmill.runtime.watching import History
 
 
 @pytest.fixture
@@ -40,31 +36,11 @@ def test_unknown_losses_and_equal_averages_are_left_out(tmp_path):
     assert not (tmp_path / PICTURE).exists()
 
 
-def test_a_picture_of_a_run_that_goes_on(finished, tmp_path, monkeypatch, record, caplog):
-    """With half a line at the end of its record; the picture is the same whenever it is made."""
-    monkeypatch.setattr(History, "EVERY", 0.0)
-    text, path = (finished.folder / "model/metrics.jsonl").read_text(), tmp_path / "metrics.jsonl"
-    path.write_text("".join(text.splitlines(keepends=True)[:45]) + '{"step": 4')
-    going_on = History(partial(draw, tmp_path, "eng"))
-    going_on.update()
-    while not (tmp_path / PICTURE).exists():
-        time.sleep(0.05)
-    first = (tmp_path / PICTURE).read_bytes()
-    path.write_text(text)
-    going_on.update()
-    going_on.close()  # not before the newest is there
-    assert "no picture of the training" not in caplog.text
-    newest = (tmp_path / PICTURE).read_bytes()
+def test_the_picture_of_a_run(finished, tmp_path):
+    """With half a line at the end of its record, as after a kill."""
+    text = (finished.folder / "model/metrics.jsonl").read_text()
+    (tmp_path / "metrics.jsonl").write_text("".join(text.splitlines(keepends=True)[:45]) + '{"step": 4')
     draw(tmp_path, "eng")
-    assert (tmp_path / PICTURE).read_bytes() == newest != first
     with Image.open(tmp_path / PICTURE) as image:
         image.verify()
         assert image.format == "PNG" and image.size == (1320, 480), "a panel of each kind of rows"
-
-
-def test_what_cannot_be_written_does_not_stop_a_run(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(History, "EVERY", 0.0)
-    broken = History(partial(draw, tmp_path / "gone", "eng"))
-    broken.update()
-    broken.close()
-    assert "no picture of the training: " in caplog.text and "gone" in caplog.text

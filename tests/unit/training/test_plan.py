@@ -94,7 +94,7 @@ def test_steps_are_the_fewest_that_cover_the_epochs(tokens, reduction):
 @pytest.mark.parametrize("ratio", ["1/2", "1/4"])
 def test_a_run_ends_within_a_row_of_its_words(words, ratio):
     """Of two languages with different words per token. Only the last steps are smaller than without that end."""
-    train = settings(max_steps=None, words=words, hybrid_ratio=ratio, global_batch_tokens=320)
+    train = settings(max_steps=None, max_words=words, hybrid_ratio=ratio, global_batch_tokens=320)
     plan = Plan(train, 1.0, counts(3000, 500), words=[2000, 500])
     rate = (3000 / 3500 * 2000 / 3000) + (500 / 3500 * 500 / 500)
     assert plan.words_per_token([2000, 500]) == pytest.approx(rate, rel=1e-4)

@@ -88,7 +88,8 @@ def state_of(model: str, result: Result) -> Status:
     failed, note = last_words(log)
     if is_locked(log):
         return Status(model, state="running", note=note, log=log)
-    if result.record.is_file() and not failed:  # it was made with other settings, and not tried again since
+    of_other_settings = result.record.is_file() and not failed  # not tried again since
+    if of_other_settings or not all(each.is_there for each in result.upstream):  # what it reads is not there yet
         return Status(model)
     return Status(model, state="failed" if failed else "stopped", note=note, log=log)
 
