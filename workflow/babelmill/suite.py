@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.datasets import located
-from babelmill.core import local_sources, manifest, stage_entry
-from babelmill.core.files import atomic_write
+from babelmill.core import escape, local_sources, manifest, stage_entry
+from babelmill.core.files import UserError, atomic_write
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
 from babelmill.hub import revisions
@@ -53,6 +53,11 @@ def run(job: Job[SuiteStage]) -> None:
         named = local_sources.distinct(sorted({path for source in settings.sources for path in located(source)}))
         paths = [Path(path) for path in named]
         hashed = local_sources.hashes(named)
+        first_with = {digest: path for path, digest in reversed(hashed.items())}
+        for path, digest in hashed.items():
+            if path != (first := first_with[digest]):
+                where = f"{escape.line(path)}: suites.{settings.suite}"
+                raise UserError(f"{where}: this file is a copy of {escape.line(first)}; name only one of them")
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
     table = read_items(settings, paths)
     found = figures(settings.kind, table) | {"hub": origin or None, "sources": listing}

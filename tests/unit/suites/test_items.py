@@ -16,7 +16,7 @@ from babelmill.suites.items import figures, texts_of
 from conftest import ROOT, SMALL
 from helpers import DATA
 from helpers.programs.prepared import run_module
-from helpers.stages import settings_of
+from helpers.stages import run_stage, settings_of
 from helpers.suite_files import read_items
 from helpers.tables import write_table
 
@@ -115,6 +115,14 @@ def test_bad_items_are_one_line(changed, keys, message):
 def test_bad_pairs_are_one_line(rows, keys, message):
     with pytest.raises(UserError, match=message):
         read_pairs(rows, **keys)
+
+
+def test_a_second_download_of_a_file_gives_no_more_items():
+    for name in ("a.tsv", "a (1).tsv"):
+        Path(name).write_text("good\tbad\nHe is.\tHe are.\n")
+    mine = {"files": ["*.tsv"], "language": "eng", "good": "good", "bad": "bad"}
+    with pytest.raises(UserError, match=r"^a\.tsv: suites\.mine: this file is a copy of a \(1\)\.tsv; name only one"):
+        run_stage("suite.mine", Configuration([("test", {"suites": {"mine": mine}})]))
 
 
 def test_what_may_be_wrong_is_counted():
