@@ -10,12 +10,12 @@
 This writes texts and `config.yaml` into FOLDER and trains nothing. The texts are of five kinds in equal shares, words
 from eight places of each (all words for `small_ten` and `small_once`). `ten` are ten epochs of 75,000 words, `one` is
 one epoch of 650,000 words, both with 1.2 M parameters (preset `tiny`): each model takes two to three minutes of CPU
-time. `lengths` varies the lengths of rows on the text of `ten`, `masks` the shares of masked tokens. `noise` is
-masked diffusion on the text of `one`. `big_ten` are ten epochs of 300,000 words with 3.7 M parameters. `tuned` (on
-the same text, also with a quarter of the rows masked) and `tuned_once` (on that of `one`) compare these recipes with
-the published one at this size and with six seeds: a training takes about 20 minutes of CPU time (4 of `tuned_once`).
-`small_ten` and `small_once` do so with three seeds of the preset `small` on 3 million words, for a GPU. With
-`--blimp`, the larger models are also scored on pairs of BLiMP, which come from the Hub.
+time. `lengths` varies the lengths of rows on the text of `ten`, `masks` the shares of masked tokens. `big_ten` are
+ten epochs of 300,000 words with 3.7 M parameters. `tuned` (on the same text, also with a quarter of the rows masked)
+and `tuned_once` (on that of `one`) compare these recipes with the published one at this size and with six seeds: a
+training takes about 20 minutes of CPU time (4 of `tuned_once`). `small_ten` and `small_once` do so with three seeds
+of the preset `small` on 3 million words, for a GPU. With `--blimp`, the larger models are also scored on pairs of
+BLiMP, which come from the Hub.
 """
 
 import argparse
@@ -75,7 +75,6 @@ CELLS = {
         {"train.sequence_lengths": [64, 128, 256, 512], "train.phase_starts": [0.0, 0.35, 0.7, 0.9]},
     ],
     "masks": [BEST, BEST | {"train.mask_rate_end": 0.3}, BEST | {"train.mask_rate_start": 0.15}],
-    "noise": [{"train.noise_schedule": "uniform"}, {"train.noise_schedule": "cosine"}],
     "big_ten": [
         {},
         muon(0.005, 2.0, order="documents") | NO_DROPOUT,
@@ -104,7 +103,6 @@ CELLS = {
 SEEDS = {
     "lengths": 1,
     "masks": 1,
-    "noise": 1,
     "big_ten": 1,
     "tuned": 6,
     "tuned_once": 6,
@@ -122,7 +120,6 @@ BASES = {
 VALIDATE_EVERY = {
     "ten": 220,
     "one": 193,
-    "noise": 193,
     "big_ten": 250,
     "big_one": 100,
     "small_ten": 250,
@@ -171,9 +168,6 @@ def configuration(folder: Path, blimp: bool, precision: str = "bf16") -> dict[st
         if "small" in name:
             models[f"english_{name}"]["preset"] = "small"
             train |= {"global_batch_tokens": 16384, "precision": "bf16"}
-        if name == "noise":
-            train |= {"objective": "diffusion", "optimizer": "muon", "learning_rate": 0.01, "weight_decay": 2.0}
-            models[f"english_{name}"]["model"] = {key.removeprefix("model."): rate for key, rate in NO_DROPOUT.items()}
         if blimp and larger:
             models[f"english_{name}"]["evaluation"] = {
                 "suites": ["blimp"],

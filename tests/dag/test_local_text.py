@@ -56,3 +56,16 @@ def test_a_locale_without_letters(tmp_path):
     sources = manifest.read(corpus)
     assert "Logging error" not in log.read_text(encoding="utf-8")
     assert sources["figures"]["sources"][0]["path"] == "texts/ż0.txt"
+
+
+def test_a_dry_run_and_a_plan_name_texts_of_too_few_documents(tmp_path):
+    workspace = Workspace(tmp_path / "few")
+    (workspace.path / "texts").mkdir(parents=True)
+    for number in range(9):
+        (workspace.path / f"texts/{number}.txt").write_text(f"A text of several words, number {number}.\n")
+    corpus = {"files": ["texts/*.txt"], "document": "file", "validation_share": 0.02}
+    workspace.configure({"languages": {"eng": {"corpus": corpus}}})
+    note = "eng: too few documents to set any aside: corpus.validation_share = 0.02 of 9 documents; set "
+    done = subprocess.run(workspace.command("converted/eng", "-n"), cwd=tmp_path, capture_output=True, text=True)
+    assert f"note: {note}" in done.stdout + done.stderr
+    assert note in workspace.python("-m", "babelmill", "plan", "eng").stdout

@@ -199,3 +199,10 @@ def test_a_converted_model_that_lost_a_file_is_an_error(workspace):
     (workspace.path / "converted/eng/config.json").write_text("{}")
     done = workspace.snakemake("converted/eng", check=False)
     assert "error: converted/eng/config.json is not whole; delete the folder converted/eng" in done.stdout + done.stderr
+
+
+def test_back_to_an_earlier_setting_runs_convert_alone(workspace):
+    workspace.configure(changed("evaluation", documents=5))
+    workspace.snakemake("converted/eng")
+    workspace.configure(SMALL)
+    assert workspace.would_run() == {("convert", "eng")}

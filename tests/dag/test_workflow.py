@@ -194,3 +194,11 @@ def test_pins_of_the_conda_environment_are_those_of_the_package():
     pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
     assert pip == project["dependencies"]
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", pin) for pin in pip)
+
+
+def test_a_part_of_a_batch(fresh):
+    """The last part is another matter: Snakemake wants the others built before."""
+    parts = [fresh.would_run("--batch", f"tier1={part}/3", targets=["tier1"]) for part in (1, 2)]
+    models = [{model for rule, model in jobs if rule == "convert"} for jobs in parts]
+    assert [len(part) for part in models] == [3, 3]
+    assert not set.intersection(*models)

@@ -44,7 +44,7 @@ def elsewhere(request, tmp_path):
 
 def killed_after_step_40(data: Data, place: Elsewhere) -> None:
     """With kill -9, when its checkpoints are elsewhere; then its disk is gone."""
-    data.run_settings(**RUN, checkpoints=place.url)
+    data.run_settings(**RUN, checkpoint_mirror=place.url)
     process = data.start(hold="vote 45")
     place.wait_for("step-00000040.json", process)
     process.kill()
@@ -90,14 +90,14 @@ def test_checkpoints_of_another_model_are_refused(data, finished, tmp_path, says
     kept = shutil.copytree(finished.runs[0], tmp_path / "kept" / data.name)
     if not says_whose:
         (kept / "identity.json").unlink()
-    data.run_settings(**RUN, checkpoints=f"file://{tmp_path}/kept")
+    data.run_settings(**RUN, checkpoint_mirror=f"file://{tmp_path}/kept")
     error = f"was trained with other settings or on other data; delete it (also in file://{tmp_path}/kept) to train"
     assert error in data.train(code=1)
 
 
 def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # noqa: F811
     place = Elsewhere("s3://bucket/away", object_store.files)
-    data.run_settings(**RUN, checkpoints=place.url)
+    data.run_settings(**RUN, checkpoint_mirror=place.url)
     process = data.start(hold="vote 25")
     place.wait_for("step-00000020.json", process)
     object_store.stop()
@@ -117,12 +117,12 @@ def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # no
 
 
 def test_a_store_that_does_not_answer_at_the_start_is_an_error(data, object_store):  # noqa: F811
-    data.run_settings(**RUN, checkpoints="s3://no-such-bucket/a")
+    data.run_settings(**RUN, checkpoint_mirror="s3://no-such-bucket/a")
     output = data.train(code=1)
     assert "error: run.checkpoint_mirror: s3://no-such-bucket/a/test-" in output, output
     assert len(output.splitlines()) == 1 and "does not exist" in output
     nobody = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     output = data.train(code=1, environment=nobody)
     assert len(output.splitlines()) == 1 and "Could not connect to the endpoint URL" in output
-    data.run_settings(**RUN, checkpoints="file:///no/such/folder")
+    data.run_settings(**RUN, checkpoint_mirror="file:///no/such/folder")
     assert "there is no folder /no/such/folder; mount its file system, or create it" in data.train(code=1)

@@ -268,4 +268,6 @@ def test_what_show_and_a_run_say(made, evaluation, monkeypatch):
     summary = manifest.read(made.folder / "converted/test")["figures"]["summary"]
     assert f" parameters, share {exact['value']:.3f} ± " in summary
     with pytest.raises(UserError, match="a label model cannot fill masks"):
-        show.run(argparse.Namespace(folder=made.folder / "converted/test", masked="a <mask>", prompt=None))
+        show.run(
+            argparse.Namespace(folder=made.folder / "converted/test", masked="a <mask>", prompt=None, held_out=None)
+        )

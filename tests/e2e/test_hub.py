@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from babelmill.release.folder.prove import check_differences
 from babelmill.suites.scoring_model import ScoringModel
 from helpers import SCRIPTS
 from helpers.environments import TRANSFORMERS_4, TUNING, installed
+from helpers.hub.hub_data import SENTENCES
 from helpers.hub.hub_server import HubServer
 from helpers.programs.prepared import run_python
 from helpers.training.training_data import section
@@ -161,3 +163,16 @@ def test_the_proof_allows_rounding_and_nothing_else():
         check_differences("eng", {"float64": 1e-8, "float32": 0.0, "rounding": 1e-6})
     with pytest.raises(UserError, match="eng: logits differ by up to 9e-06 in float32, more than 8 times"):
         check_differences("eng", {"float64": 0.0, "float32": 9e-6, "rounding": 1e-6})
+
+
+def test_a_hidden_word_of_a_held_out_sentence_is_guessed(exported):
+    """A document gives its first sentence of 8 words or more in which words are one token; the word is by a rule."""
+    documents = ["Too short. Seven!\n\n" + SENTENCES[0], "Of six words in all only.", SENTENCES[1]]
+    lines = [*trying.guess_hidden_words(exported / "export", documents, 5)]
+    assert len(lines) == 4, "a document without such a sentence is passed over"
+    for sentence, line, guesses in zip(SENTENCES, lines[::2], lines[1::2], strict=False):
+        likeliest, right = re.fullmatch(
+            r"      '(\w+)' \d\.\d\d, '.+' \d\.\d\d, '.+' \d\.\d\d \(right: (\w+)\)", guesses
+        ).groups()
+        assert likeliest == right and line == f"    {sentence.replace(right, '____', 1)}"
+    assert len([*trying.guess_hidden_words(exported / "export", documents, 1)]) == 2

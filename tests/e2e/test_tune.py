@@ -159,3 +159,15 @@ def test_a_model_from_anywhere(rows):
     )
     assert both.stdout.splitlines() == ["tuned/eng/mine/1", "tuned/eng/other/1"] and "mine/1 is finished" in both.stderr
     assert rows.would_run() == {("convert", "eng")}, "the workflow's rows are as they were"
+
+
+def test_of_random_labels_nothing_is_learnt_and_the_score_says_so(rows):
+    write_rows(rows.path, "train.tsv", 96, 1, learnable=False)
+    write_rows(rows.path, "test.tsv", 200, 2, learnable=False)
+    rows.configure(configured("mine", task_seeds=[1], own={"tuning": OWN["tuning"] | {"epochs": 3}}))
+    rows.snakemake("converted/eng", "--until", "tune")
+    folder = rows.path / "results/of/eng/tune/mine.1"
+    eng = read_json(folder / "scores.json")["languages"]["eng"]
+    assert 0.4 < eng["score"] < 0.6
+    beside = f"eng {100 * eng['score']:.1f} (most frequent class {100 * eng['most_frequent']:.1f}"
+    assert beside in manifest.read(folder)["figures"]["summary"]

@@ -168,11 +168,12 @@ def compare_steps(length: int, kind: torch.dtype, most: float, **values: bool) -
     sizes = {"global_batch_tokens": 5 * length, "micro_batch_tokens": 3 * length, "dropout": 0.1, "width": 32}
     sizes |= {"sequence_lengths": [length], "phase_starts": [0.0]}
     FusedMixing.kind = kind
+    graphs = Graphs("aot_eager")
     with tempfile.TemporaryDirectory() as folder:
         make = trainer_maker(Path(folder))
         plain = make(**sizes, **values)
         precision = "bf16" if kind == torch.bfloat16 else "fp32"
-        fused = make(network=AsOnAGPU, graphs=Graphs("aot_eager"), precision=precision, **sizes, **values)
+        fused = make(network=AsOnAGPU, graphs=graphs, precision=precision, **sizes, **values)
     kinds = [type(module) for module in fused.model.modules()]
     assert (kinds.count(FusedAttention), kinds.count(NormalizedGEGLU), kinds.count(FusedMixing)) == (2, 2, 1)
     assert [n for n, _ in fused.model.named_parameters()] == [n for n, _ in plain.model.named_parameters()]
@@ -186,6 +187,7 @@ def compare_steps(length: int, kind: torch.dtype, most: float, **values: bool) -
             evaluated = trainer.network.forward(batch, trainer.plan.groups)[1]
         trainer.model.train()
         found.append((trainer._learn_share(step), evaluated, trainer._gradients.flat))
+    assert not graphs.failed
     seen = fused.network.keys.spans
     assert seen.shape[2] == length // 16 and len(seen.unique()) > 2, "some tiles see a part of the row"
     (wanted_sums, wanted_evaluated, wanted), (sums, evaluated, gradient) = found

@@ -33,7 +33,7 @@ def run(job: Job[IdentifierStage]) -> None:
     if wanted != found:
         raise UserError(
             f"{name} of {repository} at {commit[:12]}: its sha256 is {found}, and not {wanted} as it should be; is"
-            " HF_ENDPOINT the Hub?"
+            f" HF_ENDPOINT the Hub? If it is, delete {path.resolve()}, and run again"
         )
     with atomic_folder(job.out) as folder:
         link_or_copy(path, folder / FILE)

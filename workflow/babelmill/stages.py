@@ -5,6 +5,7 @@ to know the stages uses `STAGES`: the graph, the rules, the commands and the tes
 rules file of the same name in `workflow/rules/`, and a module of the same name beside this one (see CONTRIBUTING.md).
 """
 
+import csv
 import hashlib
 import json
 import re
@@ -18,8 +19,9 @@ from babelmill.config.layers import worded
 from babelmill.config.models import OBJECTIVES
 from babelmill.config.resolve import Configuration, ResolvedModel, check_known
 from babelmill.config.schema import given
-from babelmill.core import manifest
+from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, not_found, read_json
+from babelmill.core.formats import DELIMITERS
 from babelmill.core.local_sources import hashes
 
 RESULTS = Path("results")
@@ -222,7 +224,7 @@ class IdentifierStage(Stage):
     stage = "identifier"
     of = "language"
 
-    source: dict[str, Any]  # its repository on the Hub, commit, file, and sha256 (None if only the Hub knows it)
+    source: dict[str, Any]  # its repository on the Hub, commit, file, and sha256
 
     @classmethod
     def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
@@ -455,7 +457,7 @@ class ExportStage(Stage):
     """Write the Hugging Face folder, and prove that it computes the same."""
 
     stage = "export"
-    version = 2
+    version = 3
 
     export: schema.Export
 
@@ -480,7 +482,7 @@ class EvaluateStage(Stage):
     """Measure the exported model on the validation text."""
 
     stage = "evaluate"
-    version = 3
+    version = 4
 
     evaluation: schema.Evaluation
     labels: schema.Labels = NO_LABELS
@@ -504,6 +506,8 @@ class EvaluateStage(Stage):
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
         evaluation = resolved.evaluation.model_copy(update=OF_OTHER_STAGES)
+        if resolved.learns_labels:  # the whole validation text is predicted, unchanged
+            evaluation = evaluation.model_copy(update=SMALLEST_EVALUATION)
         scores = list(OBJECTIVES[resolved.train.objective].scores) if resolved.trained else []
         fields = {"evaluation": evaluation, "scores": scores}
         fields |= given(lossy=not resolved.trained or resolved.has_tokenizer_of_source)
@@ -515,7 +519,7 @@ class ScoreStage(Stage):
 
     stage = "score"
     several = True
-    version = 2
+    version = 3
 
     suite: str = ""
     covered: list[str] = []  # the model's languages for which the suite has pairs
@@ -678,7 +682,7 @@ class PredictStage(NamedStage):
     """Predict the codes of a table's rows."""
 
     stage = "predict"
-    version = 2
+    version = 3
     named = "predictions/{model}/{part}.json"
     at_once: ClassVar[int] = 4096  # texts that are predicted, and kept for an interruption, together
 
@@ -694,13 +698,22 @@ class PredictStage(NamedStage):
 
     @classmethod
     def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
-        """Refuse a model without labels, and a table that is not there: else after the training."""
+        """Refuse a model without labels, and a table that is not there or lacks a column: else after the training."""
         resolved = configuration.model(model)
         if not resolved.learns_labels:
             raise UserError(f"model {model} learns no labels (train.objective): there are no codes to predict")
-        path = cls.asked(configuration, model, part)["table"]["file"]
+        table = cls.asked(configuration, model, part)["table"]
+        path, where = table["file"], f"predict.inputs.{part} of model {model}"
         if not Path(path).is_file():
-            raise UserError(f"predict.inputs.{part} of model {model}: {path}: {not_found(path)}")
+            raise UserError(f"{where}: {path}: {not_found(path)}")
+        if (suffix := Path(path).suffix) in DELIMITERS:  # other files are looked at by the stage alone
+            mark = table.get("delimiter", ",") if suffix == ".csv" else DELIMITERS[suffix]
+            with open(path, encoding=table["encoding"], errors="replace", newline="") as file:
+                heading = next(csv.reader(file, delimiter=mark), [])
+            for key in ("text_column", "context_column"):
+                if (column := table.get(key)) and column not in [name.lstrip("\ufeff") for name in heading]:
+                    expected = f"a column of {path} is expected: {escape.some(heading)}"
+                    raise UserError(f"{where}: {key} = {column!r}: {expected}")
 
     @classmethod
     def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:

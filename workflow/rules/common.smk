@@ -285,7 +285,7 @@ def receipts(group):
 def meant(wildcards):
     """End with an error for a word that is not a target, and suggest the target that was meant."""
     word = wildcards.word
-    if word.startswith("published/"):
+    if word.startswith(("published/", "submissions/", "baselines/")):
         raise UserError(f"there is no target {word}; did you mean {word}.json?")
     if CONFIG.is_model(name := word.rpartition("/")[2]):
         named = deliverable(CONFIG, name).named.format(model=name)

@@ -8,5 +8,5 @@ rule no_such_target:
     output:
         "{word}",
     wildcard_constraints:
-        word=r"(published/)?\w+|(?!(converted|published|experiments)/)\w+/\w+",
+        word=r"((published|submissions|baselines)/)?\w+|(?!(converted|published|submissions|baselines|reports|experiments)/)\w+/\w+",
     localrule: True

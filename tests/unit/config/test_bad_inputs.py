@@ -61,15 +61,18 @@ run: {hf_token: x} => unknown key run.hf_token; secrets are environment variable
 suites: {mine: {file: [a.tsv]}} => unknown key suites.mine.file; did you mean files
 tasks: {mine: {TASK, text: "{a}", tuning: {epoch: 1}}}\nevaluation: {tasks: [mine]} => tasks.mine.tuning: unknown key epoch; did you mean epochs?
 preset: TINY => preset = 'TINY' of model eng: there is no such file; did you mean tiny
+targets: eng => targets = 'eng': a list is expected: ['eng']
 targets: [enf] => targets names 'enf' | eng
 targets: [gsw] => 'gsw', which is not a model | `languages: {gsw: {name: NAME, corpus:
 models: {a/b: {languages: [eng]}} => models: 'a/b': letters and digits are expected
 languages: {gsw: {script: Latn}} => languages.gsw.name: a language of your own has a name
+train: {max_words: 10m} => train.max_words = '10m': a number of words is expected, such as 10M, 500k or 100000000
 train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5: input should be less than or equal to 1
 corpus: {document: 0 words} => corpus.document = '0 words': file, paragraph, line or a number of words is expected
 corpus: {hub: [{config: x}]} => corpus.hub.0.repository: this key is missing
 publish: {repo_template: "a/../{model}"} => publish.repo_template = 'a/../{model}': owner/name is expected
 run: {checkpoint_mirror: "s3://key:secret@bucket/x"} => run.checkpoint_mirror = 's3:***@bucket/x': s3://bucket/prefix
+run: {checkpoint_mirror: "file:///a%20b"} => s3://bucket/prefix or file:///path is expected, | with spaces as they are
 run: {checkpoint_mirror: "https://h/x?token=1 2"} => run.checkpoint_mirror = 'https://h/x?***
 train: {lora_alpha: 4} => train.lora_alpha = 4, train.lora_rank = 0: an alpha needs a rank
 train: {hybrid_ratio: 15/16, max_steps: 100, sequence_lengths: [128, 512], phase_starts: [0, 0.5], global_batch_tokens: 8192} => = 8192, train.batch_reduction = 4.0, | the smallest batch of a phase

@@ -161,6 +161,7 @@ train | train | HYBRID | {hybrid_ratio: 1/4}
 train | - | CAUSAL | {hybrid_ratio: 1/4, mask_rate_start: 0.5, mask_random: 0.2}
 train | - | - | {unknown_context: 0.5}
 train | train | ADAPTERS | {lora_rank: 8, lora_alpha: 4}
+train | - | ADAPTERS | {lora_alpha: 8}
 train | train | ON_ANOTHER | {freeze: encoder}
 train | train | LABELS | {unknown_context: 0.5, typos: 0.5}
 labels | shards | LABELS | {code: hisco, separator: ;, codes: codes.csv}
@@ -170,6 +171,7 @@ labels | - | LABELS | {block_size: 6, blocks_weight: 0.1}
 labels | train | SPELT | {blocks_weight: 0.1, decoder_layers: 1}
 export | export | - | {variants: [ema], default_variant: main, logits_alignment: mntp}
 evaluation | evaluate | - | {sequence_length: 64, documents: 9}
+evaluation | - | LABELS | {documents: 9}
 evaluation | suite | - | {suites: [own, english_basics]}
 evaluation | score | - | {max_items: 9, max_masked_items: 9}
 evaluation | - | CAUSAL | {max_masked_items: 9}

@@ -218,3 +218,10 @@ def test_shards_of_labelled_text(tmp_path):
     assert (shard.responses - shard.offsets[:-1] - 1).tolist() == [1, 1, 0, 1], "tokens of the context"
     assert [shard.texts[i] for i in range(4)] == [text for _, text, _ in ROWS]
     assert figures["codes"] == {"train": 5, "validation": 5}
+
+
+def test_two_spellings_that_would_be_one_code_are_named():
+    assert read([["250.0"], ["250.0"]], code="general") == [["250"], ["250"]], "pandas writes all codes so"
+    with pytest.raises(UserError, match=r"^a\.csv: line 4: '250\.0' and '250' would be one code; write it in one way"):
+        read([["250"], ["250"], ["250.0"]], code="general")
+    assert read([["61110"], ["61110.0"]], code="hisco") == [["61110"]] * 2, "digits alone: nothing else can be meant"

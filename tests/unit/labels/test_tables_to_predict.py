@@ -13,6 +13,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels.card import completed
 from babelmill.labels.prediction import cells_of, certainty, write_table
+from babelmill.stages import PredictStage
 from babelmill.tables.rows import Table
 from babelmill.tables.text import Form
 from helpers.stages import settings_of
@@ -108,3 +109,13 @@ def test_the_name_of_a_corpus_is_no_language_of_the_card():
     languages = {"occ_uk": {"name": "Occupations"}, "fao": {"name": "Faroese"}, "yrke": {"name": "Yrker", "tag": "no"}}
     configuration = Configuration([("test", {"languages": languages})])
     assert [configuration.table[code].tag for code in languages] == ["", "fao", "no"]
+
+
+def test_a_column_that_is_not_there_is_found_before_the_training(folder):
+    Path("census.csv").write_text("id,occupation\n1,fisher\n")
+    configuration = Configuration([("test", {"models": {"occ": OCC}})])
+    line = (
+        r"predict.inputs.census of model occ: text_column = 'text': a column of census.csv is expected: id, occupation"
+    )
+    with pytest.raises(UserError, match=line):
+        PredictStage.refuse(configuration, "occ", "census")

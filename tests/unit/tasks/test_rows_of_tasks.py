@@ -43,9 +43,15 @@ def test_a_missing_file_is_named_with_the_task_and_the_key(tmp_path, monkeypatch
     with pytest.raises(UserError, match=r"config/config.yaml: tasks.mine: task file own.tsv: no such file"):
         rows_of("mine", tasks={"mine": MINE})
     Path("config/tasks").mkdir(parents=True)  # the user's own file
-    Path("config/tasks/filed.yaml").write_text(json.dumps(MINE | {"train": ["none.tsv"]}))
-    with pytest.raises(UserError, match=r"^config/tasks/filed\.yaml: task file none\.tsv: no such file"):
-        rows_of("filed")
+    Path("test.tsv").write_text("a\tb\nx\ty\n")
+    Path("own.tsv").write_text("a\tb\nx\ty\n")
+    for more, said in (
+        ({"train": ["none.tsv"]}, "task file none.tsv: no such file"),
+        ({"test": ["own.tsv"], "repository": "org/rows"}, "test = own.tsv: another file than those of `train`"),
+    ):
+        Path("config/tasks/filed.yaml").write_text(json.dumps(MINE | more))
+        with pytest.raises(UserError, match=f"^config/tasks/filed.yaml: {said}"):
+            rows_of("filed")
 
 
 @pytest.mark.parametrize(
@@ -178,10 +184,25 @@ def test_a_task_of_other_languages_is_an_error_only_where_a_model_names_it():
     assert "not fine-tuned for mine" in str(task_note(everywhere, "eng"))
 
 
-def test_labels_in_texts_are_refused(folder):
-    line = "tasks.mine.label = 'b', .*: a column that the texts do not show"
+@pytest.mark.parametrize(
+    ("task", "line"),
+    [
+        (MINE | {"train": ["own.conllu"]}, r"tasks.mine.kind = .*own\.conllu.*: tagging: these files have words"),
+        (MINE | {"train": ["own.conll.gz"]}, r"tasks.mine.kind = .*own\.conll\.gz.*: tagging: these files have words"),
+        (
+            WORDS | {"train": ["own.jsonl"]},
+            "with tagging, CoNLL-U or CoNLL files, which have a word and its label per l",
+        ),
+        (
+            WORDS | {"test": ["own.csv.gz"]},
+            "with tagging, CoNLL-U or CoNLL files, which have a word and its label per l",
+        ),
+        (MINE | {"text": "{a} {b}"}, "tasks.mine.label = 'b', .*: a column that the texts do not show"),
+    ],
+)
+def test_files_of_another_kind_and_labels_in_texts(folder, task, line):
     with pytest.raises(UserError, match=f"^config/config.yaml: .*{line}"):
-        rows_of("mine", tasks={"mine": MINE | {"text": "{a} {b}"}})
+        rows_of("mine", tasks={"mine": task})
 
 
 def test_a_template_may_hold_the_name_of_the_file(tmp_path):

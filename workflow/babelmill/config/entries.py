@@ -29,6 +29,7 @@ from babelmill.config.schema import (
     Text,
     language_tag,
 )
+from babelmill.core.formats import split_name
 
 # Templates of suites and tasks, such as "{context} {answer}": a name in braces stands for the cell of this column in a
 # row, `{file}` for the name of the file, and two braces for one.
@@ -217,6 +218,10 @@ class Tuning(Section):
         return {f"pooling padding head: {allowed}": self.head == "model" or same_side}
 
 
+TABLES = (".jsonl", ".json", ".csv", ".parquet")  # ends of names of files that the kind tagging does not read
+CONLL = (".conllu", ".conll", ".iob", ".iob2", ".bio", ".conll2003")  # ends of names of files for the kind tagging
+
+
 class Resplit(Section):
     """How a task's rows are divided anew, as the multilingual track of the BabyLM challenge does it.
 
@@ -254,11 +259,16 @@ class Task(Dataset):
 
     def rules(self) -> dict[str, Any]:
         of_words = self.kind == "tagging"
+        word_files = any(split_name(path)[0] in CONLL for path in (*self.train, *self.test))
         others = ("text", "pair", "delimiter") if of_words else ("word", "resplit")
         shown = [columns_of(template) for template in (self.text, self.pair) if template is not None]
         templates = of_words or (self.text is not None and all(shown))
         metrics = ("accuracy", "span_f1") if of_words else ("accuracy", "f1", "mcc")
         return super().rules() | {
+            "kind train test: tagging: these files have words with labels": of_words or not word_files,
+            "kind train test: with tagging, CoNLL-U or CoNLL files, which have a word and its label per line": not (
+                of_words and any(split_name(path)[0] in TABLES for path in (*self.train, *self.test))
+            ),
             "label text pair: a column that the texts do not show": all(self.label not in each for each in shown),
             **{f"{key} kind: null with this kind": getattr(self, key) is None for key in others},
             "encoding kind: utf-8 with tagging": not of_words or self.encoding == "utf-8",

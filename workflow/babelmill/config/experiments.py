@@ -7,6 +7,7 @@ else from the base (`like:`). So cells are trained, listed and explained like al
 import functools
 import hashlib
 import itertools
+import math
 import re
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from babelmill.core.files import UserError, canonical_json
 
 LONGEST = 24  # characters of a value in a name
 VARYING = ("preset", "tokenizer", "mixture", "model", "train", "labels", "export", "evaluation")  # what results need
+MOST = 1000  # models of an experiment: more are a mistake
 Values = dict[str, Any]  # by dotted key
 
 
@@ -41,6 +43,9 @@ class Cell(NamedTuple):
 def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> list[Cell]:
     """Return all models of an experiment, by base (with groups expanded), cell and seed; `where` begins errors."""
     found = experiment.vary
+    count = math.prod(map(len, found.values())) if isinstance(found, dict) else len(found)
+    if count * experiment.seeds * len(bases) > MOST:
+        raise UserError(f"{where}.vary: more than {MOST:,} models: vary fewer values")
     if isinstance(found, dict):  # all combinations of a grid
         found = [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
     for key in {key: None for values in found for key in values}:

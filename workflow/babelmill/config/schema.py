@@ -28,6 +28,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -485,6 +487,11 @@ class Train(Section):
     def averages(self) -> bool:
         """Return whether training keeps an average of the weights beside them."""
         return self.ema_decay > 0 or self.average_last > 0
+
+    @field_validator("lora_alpha")
+    @classmethod
+    def _usual_alpha_is_null(cls, alpha: int | None, others: ValidationInfo) -> int | None:
+        return None if alpha == 2 * others.data.get("lora_rank", 0) else alpha
 
     def rules(self) -> dict[str, Any]:
         starts, longest, labels = self.phase_starts, max(self.sequence_lengths), self.objective == "labels"

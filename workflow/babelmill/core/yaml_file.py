@@ -20,7 +20,7 @@ FORMS = {
     "bool": "true|True|TRUE|false|False|FALSE",
     "int": "[-+]?(0|[1-9][0-9]*)",
     "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-    "null": "~|null|Null|NULL|",
+    "null": "~|null|Null|NULL|None|",  # Snakemake writes None for the null of a profile
     "merge": "<<",
 }
 

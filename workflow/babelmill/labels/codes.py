@@ -127,12 +127,13 @@ class CodeReader:
     def __init__(self, labels: schema.Labels):
         self._labels, self._about = labels, SYSTEMS[labels.code]
         self._known = listed(labels.codes, labels) if labels.codes else dict[str, str]()
+        self._spelt: dict[str, str] = {}  # {code: how the corpus writes it}
 
     def read(self, rows: Iterable[tuple[list[str | None], str]]) -> Labels:
         """Return the codes of the documents of a split: for each, the cells of its columns, and its origin.
 
-        A UserError says that a code does not belong to the system or the list, or that a document lacks a code that it
-        must have.
+        A UserError says that a code does not belong to the system or the list, that two spellings would be one code, or
+        that a document lacks a code that it must have.
         """
         numbers = {name: i for i, name in enumerate(sorted(self._known))}
         codes: list[int] = []
@@ -171,4 +172,7 @@ class CodeReader:
         if self._known and code not in self._known:
             where = f"is not in {self._labels.codes} (labels.codes); correct it, or delete the row"
             raise UserError(f"{origin}: {escape.line(repr(code), 100)} {where}")
+        if not self._about.zeros and (before := self._spelt.setdefault(code, part)) != part:
+            both = f"{escape.line(repr(part), 100)} and {escape.line(repr(before), 100)} would be one code"
+            raise UserError(f"{origin}: {both}; write it in one way, or list both in labels.codes")
         return code

@@ -154,7 +154,7 @@ class Copies:
             self._error = first_line(error, type(error).__name__)
             if not before:
                 log.warning(
-                    "run.checkpoint_mirror: %s: %s; training goes on with its checkpoints in %s, and copies them later",
+                    "run.checkpoint_mirror: %s: %s; training continues with its checkpoints in %s, and copies later",
                     *(self._url, self._error, self._folder),
                 )
         else:

@@ -530,7 +530,3 @@ class Table:
 
     def __iter__(self) -> Iterator[list[str]]:
         return ([*row.cells.values()] for row in text_rows([self._path], self._asked, self._form))
-
-    def place(self, column: str) -> int:
-        """Return the index of a column."""
-        return self.columns.index(column)

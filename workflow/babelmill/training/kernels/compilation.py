@@ -122,7 +122,7 @@ class Graphs:
     """
 
     def __init__(self, backend: str | Callable[..., Any] = "inductor"):
-        self._backend, self._failed = backend, False
+        self._backend, self.failed = backend, False
         torch._dynamo.config.recompile_limit = 64
 
     def of(
@@ -137,8 +137,8 @@ class Graphs:
         compiled = torch.compile(plain, dynamic=False, fullgraph=True, backend=self._backend)
 
         def function(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Result:
-            tensors = [] if self._failed else list(batched(*args, **kwargs))
-            if self._failed or min(map(len, tensors)) < LEAST_ROWS:
+            tensors = [] if self.failed else list(batched(*args, **kwargs))
+            if self.failed or min(map(len, tensors)) < LEAST_ROWS:
                 return plain(*args, **kwargs)
             for tensor in tensors:
                 torch._dynamo.mark_dynamic(tensor, 0)
@@ -153,10 +153,10 @@ class Graphs:
         except (UserError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # from Dynamo, Inductor, Triton, a compiler or a driver; others come again below
-            if self._failed:
+            if self.failed:
                 raise
             cause = getattr(error, "inner_exception", error)
             why = f"{type(cause).__name__}: {first_line(cause)}"
-        self._failed = True
+        self.failed = True
         log.warning("training without compiled kernels, which is slower: %s", why)
         return compute()

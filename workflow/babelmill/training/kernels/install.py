@@ -6,8 +6,9 @@ same widths is computed with them and by the formula. If they cannot run or are 
 same numbers, and a warning says why. PyTorch's own kernels for attention cannot be used: their dropout is not keyed by
 row. (The trial has not run on a GPU yet; tests run it in Triton's interpreter.)
 
-A NorBERT4 has PyTorch's own attention. But PyTorch's dropout is not keyed by row, so with
-`model.attention_probs_dropout_prob` above 0 the formula is computed, which takes more memory, and on a GPU more time.
+A NorBERT4 has PyTorch's own attention, with two exceptions, where the formula is computed. PyTorch's dropout is not
+keyed by row, so `model.attention_probs_dropout_prob` above 0 needs the formula. It takes more memory, and on a GPU more
+time. In bf16 on a CPU, the formula is faster for rows of up to 512 tokens: see `benchmarks/README.md`, "NorBERT4".
 
 Functions import the kernels, and so Triton, when they are called: Triton comes only with a PyTorch for GPUs.
 """
@@ -166,6 +167,9 @@ def difference(device: torch.device, shape: GPTBertShape, length: int, attends: 
     return torch.stack([(got - wanted).norm() / wanted.norm() for wanted, got in pairs]).max().item()
 
 
+SHORT = 512  # tokens; in longer rows, PyTorch's fused attention is faster than the formula
+
+
 class KeyedNorBERT4Attention(KeyedAttention):
     """Computes the attention of a NorBERT4 with dropout by row."""
 
@@ -181,7 +185,10 @@ class KeyedNorBERT4Attention(KeyedAttention):
         """Do what `norbert4.attention` does."""
         wanted = implementation != "sdpa"  # otherwise weights are not returned: the encoder would keep all layers' ones
         if not dropout:
-            return attention(query, key, value, visible, implementation=implementation)
+            short = query.device.type == "cpu" and query.dtype == torch.bfloat16 and key.size(-2) <= SHORT
+            how = "plain" if short else implementation
+            context, weights = attention(query, key, value, visible, implementation=how)
+            return context, weights if wanted else None
         weights = attention_weights(query, key, visible).to(value.dtype)
         kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
         return (weights * kept.to(weights.dtype)) @ value, weights if wanted else None
