@@ -29,13 +29,13 @@ OWN = {
 }
 
 
-def write_rows(folder, name: str, count: int, seed: int) -> None:
+def write_rows(folder, name: str, count: int, seed: int, learnable: bool = True) -> None:
     """Sentences that tell of a fox or of wizards; the class says of whom."""
     lines, draw = ["sentence\tclass"], random.Random(seed)
     for _ in range(count):
         kind = draw.randrange(2)
         words = ["the", ("fox", "wizards")[kind], *draw.choices(["jumps", "over", "a", "lazy", "dog", "boil"], k=3)]
-        label = ("animal", "person")[kind]
+        label = ("animal", "person")[kind if learnable else draw.randrange(2)]
         lines.append(f"{' '.join(words)}\t{label}")
     (folder / name).write_text("\n".join(lines) + "\n")
 
