@@ -45,7 +45,7 @@ def test_a_run_keeps_the_precision_in_which_it_began(data):
         path.unlink()
     shutil.rmtree(data.result)
     output = train(data, SLOW)
-    assert "going on after step 8" in output and "precision   bf16" in output
+    assert "going on after step 10" in output and "precision   bf16" in output
     assert "this run stays in bf16, in which it began; a new one would be in fp32 here" in output
     assert data.weights() == weights and recorded(data) == ["bf16", "bf16", "auto"]
     (run / "attempt.json").unlink()

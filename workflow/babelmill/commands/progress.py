@@ -120,7 +120,7 @@ def add_training(status: Status, training: Result) -> None:
         status.step = max(status.step, trained[-1]["step"])
         status.loss, status.tokens_per_second = trained[-1]["loss"], trained[-1]["tokens_per_second"]
     if owner:
-        status.state = "running"
+        status.state, status.note = "running", ""
         status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
         if trained:
             status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
