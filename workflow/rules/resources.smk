@@ -22,4 +22,5 @@ def memory_of_corpus(wildcards, attempt):
     """Return the MB of `corpus`: some bytes of each document, and in 9 processes a model that finds languages (GlotLID)."""
     asked = GRAPH.find("corpus", wildcards.result).asked
     gigabytes = sum(each["bytes"] for each in asked["sources"].values() if isinstance(each, dict)) / 1e9
-    return round(8000 + 250 * gigabytes + (16_000 if "version" not in asked.get("identification", {"version": None}) else 0)) * attempt
+    small = "version" in asked.get("identification", {"version": None})  # none, or py3langid
+    return round(8000 + 250 * gigabytes + (0 if small else 16_000)) * attempt
