@@ -14,7 +14,7 @@ import pytest
 
 from babelmill import cli
 from babelmill.core import bars, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_folder, atomic_write, lock, remove_leftovers, write_json
+from babelmill.core.files import UserError, atomic_folder, atomic_write, lock, remove_leftovers, trouble, write_json
 from babelmill.runtime.run_lock import locked
 from helpers.programs.prepared import run_python
 
@@ -223,3 +223,11 @@ def test_damage_is_named(folder, damage):
     with pytest.raises(UserError, match=r"train\.parquet"):
         manifest.verify(folder, "train.parquet")
     manifest.verify(folder, "validation.parquet")
+
+
+@pytest.mark.parametrize("write", [atomic_write, atomic_folder])
+def test_a_folder_that_takes_no_file_is_named_by_what_was_to_be_written(write):
+    """Root may write into read-only folders, but nobody into this one."""
+    with pytest.raises(OSError) as caught, write(Path("/proc/results.json")):
+        pass
+    assert trouble(caught.value).startswith("/proc/results.json: ")

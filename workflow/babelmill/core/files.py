@@ -99,6 +99,16 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def beginning(path: Path) -> Iterator[None]:
+    """Name the file or folder that is to be written in an error about its temporary one, as of a read-only folder."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
 def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; rename it to `path` when the block succeeds, remove it when it fails.
 
@@ -107,7 +117,8 @@ def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> It
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:LONGEST]}.", suffix=".tmp", dir=path.parent)
+    with beginning(path):
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:LONGEST]}.", suffix=".tmp", dir=path.parent)
     try:
         with writing(path), open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
             lock(file, wait=False)
@@ -126,7 +137,8 @@ def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> It
 def temporary_folder(path: Path) -> Iterator[Path]:
     """Give a temporary folder beside `path`, and remove it at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:LONGEST]}.", suffix=".tmp", dir=path.parent))
+    with beginning(path):
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:LONGEST]}.", suffix=".tmp", dir=path.parent))
     try:
         with open(folder / LOCK, "w") as file:
             lock(file, wait=False)
