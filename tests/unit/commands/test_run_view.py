@@ -99,6 +99,12 @@ def message(text: str, level: int = logging.INFO) -> logging.LogRecord:
     return logging.makeLogRecord({"msg": text, "levelno": level})
 
 
+def test_a_dry_run_beside_another_run_is_a_preview(capfd, monkeypatch):
+    text = "Error: Directory cannot be locked. Another Snakemake instance is running."  # its own words
+    view(monkeypatch, dryrun=True).show(message(text))
+    assert capfd.readouterr().out == "note: another run works in this folder now; this is only a preview\n"
+
+
 def test_a_line_names_the_models_that_ask_for_a_result(capfd, monkeypatch):
     shown = view(monkeypatch)
     shown.show(event("job_info", 99, "all", output=[]))

@@ -240,3 +240,17 @@ def test_a_manifest_that_is_none():
     )
     with pytest.raises(UserError, match="results/corpus/eng-0: not a converted model"):
         show.run(argparse.Namespace(folder=folder, masked=None, prompt=None))
+
+
+def test_a_mistake_of_two_files_names_both():
+    Path("one.yaml").write_text("train: {max_steps: 9}\n")
+    Path("two.yaml").write_text("models: {eng: {train: {max_words: 1M}}}\n")
+    with pytest.raises(
+        UserError, match=r"^two\.yaml, models\.eng and one\.yaml: train\.max_words = 1000000, train\.max_ste"
+    ):
+        loading.load(["one.yaml", "two.yaml"]).model("eng")
+
+
+def test_the_null_of_a_profile_is_null():
+    """Snakemake hands it over as Python writes it."""
+    assert loading.parse_overrides(["train={'max_steps': None}"]) == {"train": {"max_steps": None}}

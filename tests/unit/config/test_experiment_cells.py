@@ -101,6 +101,7 @@ def test_cells_can_be_bases_and_sources_of_others():
 
 # What is changed in MASKING, and what is said of it.
 MISTAKES = """
+seeds: 900 => experiments.masking.vary: more than 1,000 models: vary fewer values
 base: egn => experiments.masking.base = 'egn': there is no such model; did you mean eng?
 base: [eng, eng] => experiments.masking.base: a model appears more than once
 vary: {run.log_every: [1, 2]} => vary: run.log_every: keys of preset, tokenizer, mixture, model, train
