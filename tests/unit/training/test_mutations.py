@@ -30,7 +30,7 @@ plan | training/plan/schedule.py | a step more of warm-up
 + rising, falling = int(steps * warmup) + 1,
 
 plan | training/plan/plan.py | the same order of rows in every epoch
-- ORDER, phase, int(e), int(i))
+- ORDER, *about)
 + ORDER, phase, int(i))
 
 plan | training/plan/objectives.py | hybrid rows counted with the ceiling
@@ -82,7 +82,7 @@ gradients | model/norbert4.py | local layers see a token less far
 + distance < window
 
 options | training/plan/plan.py | the same order of documents in every epoch
-- DOCUMENTS, phase, int(e), int(i))
+- DOCUMENTS, *about)
 + DOCUMENTS, phase, int(i))
 
 averaging | training/optimization/optim.py | a longer warm-up of the average

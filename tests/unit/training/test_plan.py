@@ -14,12 +14,12 @@ from babelmill.training.plan.plan import Plan, interleave
 from babelmill.training.plan.rows import Packed
 from babelmill.training.plan.schedule import (
     PERIOD,
+    fewest_steps,
     learning_rate_factor,
     mean_from,
     phase_starts,
     proportions,
     rows_by_step,
-    steps_for,
 )
 from helpers import DATA
 from helpers.training import training_data
@@ -86,7 +86,7 @@ def test_steps_are_the_fewest_that_cover_the_epochs(tokens, reduction):
         lengths, rows = rows_by_step(train, steps)
         return (lengths * rows).sum() >= 3.5 * tokens
 
-    steps = steps_for(train, tokens, 1.0)
+    steps = fewest_steps(train, 3.5 * tokens)
     assert covered(steps) and not any(covered(fewer) for fewer in range(1, steps))
 
 
@@ -116,7 +116,7 @@ def test_more_steps_than_there_may_be_are_refused(monkeypatch, most, refused):
     train = settings(max_steps=None, epochs=1.0, batch_reduction=1.0, sequence_lengths=[16], phase_starts=[0.0])
     monkeypatch.setattr(schema, "MAX_STEPS", most)
     with pytest.raises(UserError, match="more than 24 steps") if refused else contextlib.nullcontext():
-        assert steps_for(train, 25 * train.global_batch_tokens, 1.0) == 25
+        assert fewest_steps(train, 25 * train.global_batch_tokens) == 25
 
 
 def test_each_token_is_a_target_once_an_epoch_in_an_order_of_its_own():

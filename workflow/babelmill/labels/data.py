@@ -219,7 +219,7 @@ class LabelStream:
         return self._frame.row(context, shard.tokens[text:end] if typed is None else typed, length)
 
     def _codes_of(self, rows: Rows, i: int) -> np.ndarray:
-        """Return the codes of a row. A row without targets (`rows.without_targets`) has none."""
+        """Return the codes of a row. A row without targets (`rows.whole_rounds`) has none."""
         labels = self.shards[rows.language[i]].labels
         assert labels is not None
         document = int(rows.row[i])

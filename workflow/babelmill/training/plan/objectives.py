@@ -113,17 +113,17 @@ class Objective(ABC):
             every: [rows], number of targets of each row, with ends of documents.
         """
 
-    @abstractmethod
     def validation_aims(self, kind: int, number: np.ndarray, hideable: np.ndarray, every: np.ndarray) -> Aims:
-        """Return what validation rows of this kind measure. It is the same at all steps of a run."""
+        """Return what validation rows of this kind measure, at all steps of a run: by default as at the first step."""
+        return self.aims(0, 1, number, number, hideable, every)
 
-    @abstractmethod
     def mask_rate(self, step: Amount, steps: int) -> Amount:
         """Return the mean share of hideable targets that rows hide, at a step (or an array of steps) of `steps`."""
+        return 0 * step
 
-    @abstractmethod
     def target_share(self, mask_rate: Amount) -> Amount:
         """Return the number of targets per position, at a mask rate (or an array of them)."""
+        return mask_rate
 
     @property
     def occurring(self) -> list[int]:
@@ -207,8 +207,8 @@ class Hybrid(Objective):
 
     def mask_rate(self, step: Amount, steps: int) -> Amount:
         """Return the share of hideable targets that masked rows hide; it changes linearly."""
-        train = self.train
-        return train.mask_rate_start + (train.mask_rate_end - train.mask_rate_start) * step / steps
+        first, last = self.train.mask_rate_start, self.train.mask_rate_end
+        return first + (last - first) * step / steps
 
     def target_share(self, mask_rate: Amount) -> Amount:
         """See `Objective.target_share`."""
@@ -248,10 +248,6 @@ class Diffusion(Objective):
         """Return the mean share, which is the same at all steps."""
         return 0.5 + 0 * step
 
-    def target_share(self, mask_rate: Amount) -> Amount:
-        """See `Objective.target_share`."""
-        return mask_rate
-
 
 class LabelsObjective(Objective):
     """Trains a model to predict the codes of a document, as classes and symbol by symbol (`labels/network.py`).
@@ -286,18 +282,6 @@ class LabelsObjective(Objective):
     ) -> Aims:
         """See `Objective.aims`."""
         return Aims(np.ones_like(every), every)
-
-    def validation_aims(self, kind: int, number: np.ndarray, hideable: np.ndarray, every: np.ndarray) -> Aims:
-        """See `Objective.validation_aims`."""
-        return Aims(np.ones_like(every), every)
-
-    def mask_rate(self, step: Amount, steps: int) -> Amount:
-        """Return 0: nothing is hidden."""
-        return 0 * step
-
-    def target_share(self, mask_rate: Amount) -> Amount:
-        """Return 0: positions have no targets of their own."""
-        return 0 * mask_rate
 
 
 OBJECTIVES: dict[str, type[Objective]] = {

@@ -22,14 +22,8 @@ from babelmill.core.files import UserError
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import Objective, objective_of
 from babelmill.training.plan.randomness import DOCUMENTS, ORDER, permutation
-from babelmill.training.plan.rows import Layout, Packed, Rows
-from babelmill.training.plan.schedule import (
-    PERIOD,
-    learning_rate_factor,
-    phase_starts,
-    proportions,
-    whole_run,
-)
+from babelmill.training.plan.rows import Layout, Packed, Rows, Shuffled
+from babelmill.training.plan.schedule import PERIOD, learning_rate_factor, phase_starts, proportions, whole_run
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,8 @@ class Plan:
         self.tokens = sum(layout.tokens for layout in layouts)
         # Two orders of each language are kept, since an epoch begins within a step.
         self._order = [functools.lru_cache(2)(permutation) for _ in layouts]
-        self._shuffled = [functools.lru_cache(2)(each.shuffled) for each in layouts if isinstance(each, Packed)]
+        texts = [layout.offsets for layout in layouts if isinstance(layout, Packed)]
+        self._shuffled = [functools.lru_cache(2)(functools.partial(Shuffled, offsets)) for offsets in texts]
         self.mixture = LanguageSchedule(proportions([layout.tokens for layout in layouts], weights))
         rate = self.words_per_token(words) if train.max_words else 0.0
         self._lengths, rows = whole_run(train, self.tokens, rate, self.objective.smallest_batch)
@@ -191,52 +186,55 @@ class Plan:
         first, last = int(self._first_rows[step]), int(self._first_rows[step + 1])
         language, index = self.mixture.languages(first, last - first)
         before = self.mixture.counts(int(self._first_rows[self._starts[phase]]))
-        row, begin, end, hideable, every = (np.empty(len(index), dtype=np.int64) for _ in range(5))
+        row = np.empty(len(index), dtype=np.int64)
         pieces = np.empty(len(index), dtype=object) if self.train.order == "documents" else None
         for i in np.unique(language):
             layout, mine = self.layouts[i], np.flatnonzero(language == i)
             epoch, position = np.divmod(index[mine] - before[i], layout.rows(length))
             for e in np.unique(epoch):
-                now = mine[epoch == e]
-                order = randomness.key(self.train.seed, ORDER, phase, int(e), int(i))
+                now, about = mine[epoch == e], (phase, int(e), int(i))
+                order = randomness.key(self.train.seed, ORDER, *about)
                 row[now] = self._order[i](layout.rows(length), order)[position[epoch == e]]
-                begin[now], end[now] = layout.bounds(row[now], length)
-                if pieces is None:
-                    hideable[now], every[now] = layout.targets(row[now], length)
-                elif isinstance(layout, Packed):  # the schema refuses this order for others
-                    order = randomness.key(self.train.seed, DOCUMENTS, phase, int(e), int(i))
-                    pieces[now] = found = self._shuffled[i](order).pieces(begin[now], end[now])
-                    firsts = np.cumsum([0, *(len(part) for part in found[:-1])])
-                    counts = layout.targets_between(*np.concatenate(found).T)
-                    hideable[now], every[now] = (np.add.reduceat(count, firsts) for count in counts)
+                if pieces is not None and isinstance(layout, Packed):  # the schema refuses this order for others
+                    order = randomness.key(self.train.seed, DOCUMENTS, *about)
+                    pieces[now] = self._shuffled[i](order).pieces(*layout.bounds(row[now], length))
+        begin, end, hideable, every = look_up(self.layouts, language, row, length, pieces)
         number = np.arange(first, last)
         aims = self.objective.aims(step, self.steps, index, number, hideable, every)
         return Rows(language, row, begin, end, aims.kind, aims.targets, number, aims.importance, pieces)
 
 
+def look_up(
+    layouts: Sequence[Layout], language: np.ndarray, row: np.ndarray, length: int, pieces: np.ndarray | None = None
+) -> np.ndarray:
+    """Return `begin` and `end` of rows (see `Rows`), and both numbers of `Layout.targets`: [4, rows] int64."""
+    found = np.empty((4, len(row)), dtype=np.int64)
+    for i in np.unique(language):
+        layout, mine = layouts[i], language == i
+        found[:2, mine] = layout.bounds(row[mine], length)
+        if pieces is not None and isinstance(layout, Packed):
+            counts = layout.targets_between(*np.concatenate(pieces[mine]).T)
+            firsts = np.cumsum([0, *map(len, pieces[mine][:-1])])
+            found[2:, mine] = np.add.reduceat(counts, firsts, axis=1)
+        else:
+            found[2:, mine] = layout.targets(row[mine], length)
+    return found
+
+
 def every_row(
-    layouts: Sequence[Layout],
-    length: int,
-    objective: Objective,
-    kind: int,
-    tokens: int | None = None,
+    layouts: Sequence[Layout], length: int, objective: Objective, kind: int, tokens: int | None = None
 ) -> Rows:
     """Return each row of each language once, all of one kind, as validation reads them.
 
     If all languages have more than `tokens` tokens, rows with about this number are returned: the same share of each
     language, spread evenly over its text.
     """
-    every = sum(layout.tokens for layout in layouts)
-    share = 1.0 if tokens is None or tokens >= every else tokens / every
-    row = []
-    for rows in (layout.rows(length) for layout in layouts):
-        count = math.ceil(share * rows)
-        row.append(np.arange(count) * rows // count)
-    bounds = [layout.bounds(mine, length) for layout, mine in zip(layouts, row, strict=True)]
-    begin, end = (np.concatenate(part) for part in zip(*bounds, strict=True))
-    targets = [layout.targets(mine, length) for layout, mine in zip(layouts, row, strict=True)]
-    hideable, every = (np.concatenate(part) for part in zip(*targets, strict=True))
-    language = np.repeat(np.arange(len(row)), [len(mine) for mine in row])
-    number = np.arange(len(language))
+    whole = sum(layout.tokens for layout in layouts)
+    share = 1.0 if tokens is None or tokens >= whole else tokens / whole
+    rows = [layout.rows(length) for layout in layouts]
+    taken = [math.ceil(share * count) for count in rows]
+    row = np.concatenate([np.arange(some) * count // some for some, count in zip(taken, rows, strict=True)])
+    language, number = np.repeat(np.arange(len(layouts)), taken), np.arange(len(row))
+    begin, end, hideable, every = look_up(layouts, language, row, length)
     aims = objective.validation_aims(kind, number, hideable, every)
-    return Rows(language, np.concatenate(row), begin, end, aims.kind, aims.targets, number, aims.importance)
+    return Rows(language, row, begin, end, aims.kind, aims.targets, number, aims.importance)

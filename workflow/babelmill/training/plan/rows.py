@@ -55,12 +55,6 @@ class Rows:
         columns: dict[str, Any] = {name: None if c is None else c[part] for name, c in vars(self).items()}
         return Rows(**columns)
 
-    def parts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return where all pieces of all rows begin and end in the streams, row after row."""
-        if self.pieces is None:
-            return self.begin, self.end
-        return tuple(np.concatenate([*self.pieces, np.empty((0, 2), np.int64)]).T)
-
     def places(self, length: int) -> np.ndarray:
         """Return where each row's tokens are in its language's stream, [B, length]. After its end, values mean nothing.
 
@@ -69,7 +63,7 @@ class Rows:
         place = np.arange(length)
         if self.pieces is None:
             return self.begin[:, None] + place
-        begin, end = self.parts()
+        begin, end = np.concatenate([*self.pieces, np.empty((0, 2), np.int64)]).T
         size = end - begin
         found = np.zeros((len(self), length), dtype=np.int64)
         before = np.cumsum(size) - size
@@ -112,14 +106,13 @@ def split(rows: Rows, size: int) -> list[Rows]:
     return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
-def without_targets(rows: Rows) -> Rows:
-    """Return the rows without their targets, so that a forward pass with them does not change any sum."""
-    return replace(rows, targets=np.zeros_like(rows.targets))
-
-
 def whole_rounds(parts: list[Rows], processes: int) -> list[Rows]:
-    """Return parts and, after them, rows without targets, so that their number is a multiple of `processes`."""
-    return parts + [without_targets(parts[0][:1])] * (-len(parts) % processes)
+    """Return parts and, after them, a row without targets, so that their number is a multiple of `processes`.
+
+    A forward pass with such a row does not change any sum.
+    """
+    row = replace(parts[0][:1], targets=np.zeros(1, dtype=np.int64))
+    return parts + [row] * (-len(parts) % processes)
 
 
 class Layout(Protocol):
@@ -153,7 +146,7 @@ class Packed:
     def __init__(self, offsets: np.ndarray, responses: np.ndarray | None = None):
         """Take `offsets` [documents + 1] and `responses` [documents] of a shard. Memory maps are not copied."""
         self.tokens = int(offsets[-1])
-        self._offsets, self._responses = offsets, responses
+        self.offsets, self._responses = offsets, responses
 
     def rows(self, length: int) -> int:
         """Return the number of rows of this length."""
@@ -173,24 +166,20 @@ class Packed:
         every = end - begin - starts - self._in_prompts(begin, end)
         return every - ends, every
 
-    def shuffled(self, key: int) -> "Shuffled":
-        """Return the documents in the order of this key."""
-        return Shuffled(self._offsets, key)
-
     def _documents_before(self, place: np.ndarray) -> np.ndarray:
         """Return how many documents begin before each place of the stream. There are no gaps between documents."""
-        return np.searchsorted(self._offsets, place)
+        return np.searchsorted(self.offsets, place)
 
     def _in_prompts(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray | int:
         """Return how many tokens of each row, between `begin` and `end`, belong to prompts."""
         if self._responses is None:
             return 0
-        first = np.searchsorted(self._offsets, begin, side="right") - 1
+        first = np.searchsorted(self.offsets, begin, side="right") - 1
         count = self._documents_before(end) - first  # number of documents that have a token in the row
         row = np.repeat(np.arange(len(begin)), count)
         document = np.arange(len(row)) + np.repeat(first - (np.cumsum(count) - count), count)
         after = np.minimum(self._responses[document], end[row])
-        inside = np.maximum(0, after - np.maximum(self._offsets[document] + 1, begin[row]))
+        inside = np.maximum(0, after - np.maximum(self.offsets[document] + 1, begin[row]))
         return np.bincount(row, inside, len(begin)).astype(np.int64)
 
 

@@ -5,6 +5,7 @@ moment.
 """
 
 import math
+from bisect import bisect_left
 from fractions import Fraction
 
 import numpy as np
@@ -83,55 +84,41 @@ def whole_tokens(train: schema.Train) -> int:
     return train.micro_batch_tokens or WHOLE_TOKENS
 
 
-def steps_for(train: schema.Train, tokens: int, words_per_token: float) -> int:
-    """Return the number of steps: `max_steps`, or the smallest one whose rows cover `max_words` or `epochs`.
+def fewest_steps(train: schema.Train, wanted: float) -> int:
+    """Return the smallest number of steps whose rows have `wanted` tokens; a UserError says that it is too large."""
 
-    Args:
-        train: the section `train`.
-        tokens: the number of tokens of the text.
-        words_per_token: the mean number of words per token of the run.
-
-    Raises:
-        UserError: the run would have more steps than `schema.MAX_STEPS`.
-    """
-    if train.max_steps is not None:
-        return train.max_steps
-    wanted = tokens_wanted(train, tokens, words_per_token)
-
-    def covers(steps: int) -> bool:
+    def tokens_of(steps: int) -> int:
         lengths, rows = rows_by_step(train, steps)
-        return int((lengths * rows).sum()) >= wanted
+        return int((lengths * rows).sum())
 
-    high = 1
-    while high <= schema.MAX_STEPS and not covers(high):
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if covers(middle) else (middle, high)
-    if high > schema.MAX_STEPS:
+    mean = train.global_batch_tokens * (1 + 1 / train.batch_reduction) / 2  # tokens of a step; rounding takes a third
+    most = min(schema.MAX_STEPS, 2 + int(2 * wanted / mean))
+    steps = 1 + bisect_left(range(1, most + 1), wanted, key=tokens_of)
+    if steps > schema.MAX_STEPS:
         length = f"train.max_words = {train.max_words:,}" if train.max_words else f"train.epochs = {train.epochs:g}"
         raise UserError(
-            f"{length} of {tokens:,} tokens in batches of train.global_batch_tokens ="
-            f" {train.global_batch_tokens} are more than {schema.MAX_STEPS:,} steps; lower the one or raise the other"
+            f"{length} ({wanted:,.0f} tokens) in batches of train.global_batch_tokens = {train.global_batch_tokens}"
+            f" are more than {schema.MAX_STEPS:,} steps; lower the one or raise the other"
         )
-    return high
-
-
-def tokens_wanted(train: schema.Train, tokens: int, words_per_token: float) -> float:
-    """Return how many tokens a run without `max_steps` reads; see `steps_for`."""
-    return train.max_words / words_per_token if train.max_words else train.epochs * tokens
+    return steps
 
 
 def whole_run(train: schema.Train, tokens: int, words_per_token: float, least: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the sequence length and the number of rows of each step of a run, two [steps] int64 arrays.
 
-    A run of `max_words` ends with fewer rows. For the arguments, see `steps_for` and `end_with`.
+    A run of `max_words` ends with fewer rows.
+
+    Args:
+        train: the section `train`.
+        tokens: the number of tokens of the text.
+        words_per_token: the mean number of words per token of the run.
+        least: see `end_with`.
     """
-    lengths, rows = rows_by_step(train, steps_for(train, tokens, words_per_token))
-    if train.max_words:
-        rows = end_with(rows, lengths, tokens_wanted(train, tokens, words_per_token), least)
-    return lengths, rows
+    if train.max_steps is not None:
+        return rows_by_step(train, train.max_steps)
+    wanted = train.max_words / words_per_token if train.max_words else train.epochs * tokens
+    lengths, rows = rows_by_step(train, fewest_steps(train, wanted))
+    return lengths, end_with(rows, lengths, wanted, least) if train.max_words else rows
 
 
 def end_with(rows: np.ndarray, lengths: np.ndarray, wanted: float, least: int) -> np.ndarray:
