@@ -18,13 +18,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.distributed import is_torchelastic_launched
 
 from babelmill.config import schema
 from babelmill.config.models import OBJECTIVES
 from babelmill.core import bars, escape, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write, link_or_copy, read_json, sha256, write_json
+from babelmill.core.files import UserError, copy_file, link_or_copy, read_json, sha256, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural, short
 from babelmill.labels.codes import CODES_OF_SOURCE
@@ -35,7 +34,7 @@ from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.cost import precision_of
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, in_words
-from babelmill.runtime.run_folder import SPLITS, RunFolder, energy_kwh, identity, modules_of
+from babelmill.runtime.run_folder import SPLITS, RunFolder, identity, modules_of
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.runtime.watching import device_name
 from babelmill.stages import CHECKPOINTS, RunSettings, TrainStage, run_settings_of
@@ -47,7 +46,6 @@ from babelmill.training.loop import Loop
 from babelmill.training.networks.gpt_bert import GPTBertNetwork, NorBERT4Network
 from babelmill.training.networks.network import Network
 from babelmill.training.networks.source_weights import lineage, load_weights, shape_of
-from babelmill.training.optimization.gradients import Load
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.schedule import micro_batch_tokens, validation_bound
 from babelmill.training.trainer import Trainer
@@ -97,7 +95,7 @@ def train(job: Job[TrainStage]) -> int:
         lambda: [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, shards, strict=True)]
     )
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight, words)
-    tokens, rate = plan.tokens_until(plan.steps), plan.words_per_token(words)
+    tokens = plan.tokens_until(plan.steps)
     here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
     compiles = settings.model.architecture in schema.OURS and not labels
     graphs = graphs_of(run, processes, compiles, job.threads, COMPILED)
@@ -110,27 +108,32 @@ def train(job: Job[TrainStage]) -> int:
             network = make_labels_network(settings, data, source, processes)
         else:
             network = make_network(settings, data.vocabulary, source, processes, graphs)
-        trainer = make_trainer(settings, network, data, plan, processes, run)
+        streams = {split: data.stream(split, network, plan.objective, processes.device) for split in SPLITS}
+        validation = data.layouts["validation"], streams["validation"]
+        trainer = Trainer(
+            *(settings, network, plan, streams["train"], validation, processes),
+            micro_batch_tokens=micro_batch_tokens(run, processes.device.type == "cuda"),
+            validation_tokens=validation_bound(run, train, plan.steps),
+        )
         if source and settings.begin_with and (not done.steps or network.frozen):
             load_weights(source / settings.begin_with, network)
             trainer.average.begin()
             log.info("training begins with the weights of %s", settings.model.source)
             if isinstance(data, LabelledData) and data.begun.message:
                 log.info("%s", data.begun.message)
-        of_loop = None
+        state: dict[str, Any] = {}
         if done.steps:
             tensors, state = folder.checkpoints.load(done.steps, trainer.state.rows)
             trainer.state.restore(tensors)
-            of_loop = state["loop"]
         if processes.main:
-            announce(trainer, folder.path, done.steps, job.gpus, rate, here)
+            announce(trainer, folder.path, done.steps, job.gpus, here)
         trainer.state.copy_from_main()
-        snapshots = DueSnapshots(looked_after, plan, rate, folder)
+        snapshots = DueSnapshots(plan, folder)
         due = processes.on_main(lambda: snapshots.due(done))
-        if finished := Loop(trainer, run, folder, done, stop, of_loop, due, rate).run():
-            about = {"seconds": round(time.monotonic() - began, 1), "words": round(rate * tokens)}
-            about |= processes.on_main(snapshots.figures)
-            write_results(job.out, trainer, data.vocabulary.ids, folder, about)
+        if finished := Loop(trainer, folder, done, stop, state.get("loop"), due).run():
+            about = {"seconds": round(time.monotonic() - began, 1), "words": round(plan.words_until(plan.steps))}
+            write_weights(job.out, trainer)
+            processes.on_main(lambda: write_results(job.out, trainer, data, folder, about | snapshots.figures()))
     processes.stop()
     return 0 if finished else EXIT_CODE
 
@@ -168,24 +171,10 @@ def make_network(
     return GPTBertNetwork(shape, train, processes, graphs=graphs)
 
 
-def make_trainer(
-    settings: TrainStage, network: Network, data: Data, plan: Plan, processes: Processes, run: schema.Run
-) -> Trainer:
-    """Make the trainer of a run that has not begun."""
-    streams = {split: data.stream(split, network, plan.objective, processes.device) for split in SPLITS}
-    validation = data.layouts["validation"], streams["validation"]
-    return Trainer(
-        *(settings, network, plan, streams["train"], validation, processes),
-        micro_batch_tokens=micro_batch_tokens(run, processes.device.type == "cuda"),
-        validation_tokens=validation_bound(run, settings.train, plan.steps),
-    )
-
-
-def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: float, here: str) -> None:
+def announce(trainer: Trainer, folder: Path, done: int, gpus: int, here: str) -> None:
     """Log what will run in a folder after `done` steps, and warn about wasted resources.
 
-    `rate`: how many words a token stands for; `gpus`: how many GPUs the job has; `here`: the precision of a run that
-    begins here.
+    `gpus`: how many GPUs the job has; `here`: the precision of a run that begins here.
     """
     plan, train, processes = trainer.plan, trainer.train, trainer.processes
     size, on_gpu = processes.size, processes.device.type == "cuda"
@@ -197,7 +186,7 @@ def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: float, 
     lines = [
         f"{folder}: {trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
         f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens,"
-        f" {plural(round(rate * plan.tokens_until(plan.steps)), 'word')} in all; {size} x {processes.device.type}"
+        f" {plural(round(plan.words_until(plan.steps)), 'word')} in all; {size} x {processes.device.type}"
         + ("" if not done else "; already trained" if done == plan.steps else f"; going on after step {done:,}"),
         f"  source      {trainer.settings.model.source or f'random weights, seed {train.seed}'}",
         f"  first step  {step(0)}",
@@ -216,51 +205,51 @@ def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: float, 
         log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
 
 
-def write_results(out: Path, trainer: Trainer, ids: dict[str, Any], folder: RunFolder, about: dict[str, Any]) -> None:
-    """Write the trained weights, the model's configuration, the record and, last, the manifest with figures `about` it.
+def write_weights(out: Path, trainer: Trainer) -> None:
+    """Write the trained weights and their average. All processes call this, only the main one writes."""
+    for path, prefix in ((out / "model.safetensors", "model."), (out / "ema.safetensors", "average.")):
 
-    All processes call this, only the main one writes. `ids`: of the vocabulary, for the configuration.
-    """
-    plan, settings, state = trainer.plan, trainer.settings, trainer.state
-    sources = settings.folders("source")
-
-    def write(shapes: dict[str, torch.Tensor], load: Load) -> None:
-        for name, prefix in (("model", "model."), ("ema", "average.")):
-            path = out / f"{name}.safetensors"
-            if theirs := {key.removeprefix(prefix): shapes[key] for key in shapes if key.startswith(prefix)}:
-                checkpoint.write_tensors(path, theirs, {"format": "pt"}, lambda key, prefix=prefix: load(prefix + key))
-            else:
+        def write(tensors: checkpoint.Tensors, load: checkpoint.Load, path: Path = path) -> None:
+            if tensors:
+                checkpoint.write_tensors(path, tensors, {"format": "pt"}, load)
+            else:  # there is no average
                 link_or_copy(out / "model.safetensors", path)
-        unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
-        write_json(out / "config.json", trainer.network.config | ids | unmasks)
-        with atomic_write(out / "metrics.jsonl") as file:
-            file.write(folder.record.path.read_bytes())
-        figures = {
-            "steps": plan.steps,
-            "tokens": plan.tokens_until(plan.steps),
-            "epochs": plan.epochs(plan.steps),
-            "parameters": trainer.network.parameters,
-            "precision": settings.train.precision,
-            **about,
-        }
-        if len(settings.languages) > 1:
-            shares = plan.mixture.shares / plan.mixture.shares.sum()
-            figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
-        record = training_history.read_record(folder.record.path)
-        losses = [line["loss"] for line in record if line["kind"] == "validation"]
-        parts = [f"{plan.steps:,} steps", f"{short(figures['tokens'])} tokens", f"{short(figures['words'])} words"]
-        parts += [f"validation loss {losses[-1]:.3f}"] if losses and losses[-1] is not None else []
-        parts += [f"no snapshot {escape.some(missing, 2)}"] if (missing := figures.get("missing_snapshots")) else []
-        figures["summary"] = ", ".join(parts)
-        if (energy := energy_kwh(folder.record.path)) is not None:
-            figures["energy_kwh"] = energy
-        for source in sources:
-            figures["source"] = lineage(settings, source)
-        files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
-        upstream = [settings.folder("tokenizer"), *settings.folders("shards"), *sources]
-        manifest.write(out, settings, files, upstream, figures, also=modules_of(folder.path))
 
-    state.with_whole([name for name in state.tensors() if name.startswith(("model.", "average."))], write)
+        trainer.state.with_whole(write, prefix)
+
+
+def write_results(out: Path, trainer: Trainer, data: Data, folder: RunFolder, about: dict[str, Any]) -> None:
+    """Write the model's configuration, the record and, last, the manifest with figures `about` the run."""
+    plan, settings = trainer.plan, trainer.settings
+    unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
+    write_json(out / "config.json", trainer.network.config | data.vocabulary.ids | unmasks)
+    copy_file(folder.record.path, out / "metrics.jsonl")
+    figures = {
+        "steps": plan.steps,
+        "tokens": plan.tokens_until(plan.steps),
+        "epochs": plan.epochs(plan.steps),
+        "parameters": trainer.network.parameters,
+        "precision": settings.train.precision,
+        **about,
+    }
+    if len(settings.languages) > 1:
+        shares = plan.mixture.shares / plan.mixture.shares.sum()
+        figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
+    record = training_history.read_record(folder.record.path)
+    losses = [line["loss"] for line in record if line["kind"] == "validation"]
+    parts = [f"{plan.steps:,} steps", f"{short(figures['tokens'])} tokens", f"{short(figures['words'])} words"]
+    parts += [f"validation loss {losses[-1]:.3f}"] if losses and losses[-1] is not None else []
+    parts += [f"no snapshot {escape.some(missing, 2)}"] if (missing := figures.get("missing_snapshots")) else []
+    figures["summary"] = ", ".join(parts)
+    joules: list[Any] = [line.get("energy") for line in record if line["kind"] == "train"]
+    if joules and None not in joules:  # what was done again after a kill counts once, as its hours do
+        figures["energy_kwh"] = sum(joules) / 3.6e6
+    sources = settings.folders("source")
+    for source in sources:
+        figures["source"] = lineage(settings, source)
+    files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
+    upstream = [settings.folder("tokenizer"), *settings.folders("shards"), *sources]
+    manifest.write(out, settings, files, upstream, figures, also=modules_of(folder.path))
 
 
 def main() -> int:

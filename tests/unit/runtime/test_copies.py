@@ -105,7 +105,7 @@ def test_a_half_replaced_snapshot_is_left_out(machine, url, there, caplog):
     first = machine("a", 10)
     for point in (1, 2):
         tensors = {"w": torch.full((9,), float(point))}
-        Snapshots(first.folder).save(point, tensors, {}, tensors.__getitem__)
+        Snapshots(first.folder).save(point, {}, tensors, tensors.__getitem__)
     copied(url, first)
     flip_a_bit(there / "snapshots/chck_1M.safetensors")
     second = machine("b")

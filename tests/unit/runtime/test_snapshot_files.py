@@ -22,7 +22,7 @@ def test_each_point_has_a_name_of_its_own():
 def test_a_writer_that_dies_leaves_no_snapshot(tmp_path):
     """Its weights may be there, beside a .json that an earlier attempt wrote."""
     kept = Snapshots(tmp_path)
-    kept.save(1.0, WEIGHTS, ABOUT, WEIGHTS.__getitem__)
+    kept.save(1.0, ABOUT, WEIGHTS, WEIGHTS.__getitem__)
     (tmp_path / "snapshots/.chck_1M.safetensors.abc").write_bytes(b"half")
     assert list(kept.kept()) == ["chck_1M"] and kept.weights("chck_1M").is_file()
 
@@ -30,7 +30,7 @@ def test_a_writer_that_dies_leaves_no_snapshot(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        kept.save(1.0, WEIGHTS, ABOUT, dies)
+        kept.save(1.0, ABOUT, WEIGHTS, dies)
     assert kept.kept() == {} and not list((tmp_path / "snapshots").glob(".chck*"))
 
 

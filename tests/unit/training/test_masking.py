@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from babelmill.training.batches import MaskKeys, choose, corrupt, spans_of
+from babelmill.training.batches import choose, corrupt, spans_of
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import Hiding
 from babelmill.training.plan.randomness import ACTION, PRIORITY, REPLACEMENT, SPAN
@@ -13,9 +13,9 @@ ROWS, LENGTH, MASK, ORDINARY, HIDING = 400, 128, 4, torch.arange(16, 2048), Hidi
 POSITION = torch.arange(LENGTH)
 
 
-def keys(rows: int = ROWS) -> MaskKeys:
-    number = torch.arange(rows)
-    return MaskKeys(*(randomness.key(1, use, number) for use in (SPAN, PRIORITY, ACTION, REPLACEMENT)))
+SPANS, PRIORITIES, *ACTIONS = (
+    randomness.key(1, use, torch.arange(ROWS)) for use in (SPAN, PRIORITY, ACTION, REPLACEMENT)
+)
 
 
 @pytest.fixture
@@ -25,15 +25,15 @@ def masked():
     tokens = torch.randint(16, 2048, (ROWS, LENGTH), generator=generator)
     maskable = torch.rand(ROWS, LENGTH, generator=generator) > 0.05
     count = torch.randint(1, 60, (ROWS,), generator=generator)
-    span = spans_of(keys().span, POSITION, 3)
-    chosen = choose(maskable, count, span, keys().priority, POSITION)
+    span = spans_of(SPANS, POSITION, 3)
+    chosen = choose(maskable, count, span, PRIORITIES, POSITION)
     return (
         tokens,
         maskable,
         count,
         span,
         chosen,
-        corrupt(tokens, chosen, span, keys(), POSITION, MASK, ORDINARY, HIDING),
+        corrupt(tokens, chosen, span, *ACTIONS, POSITION, MASK, ORDINARY, HIDING),
     )
 
 
@@ -64,7 +64,7 @@ def test_random_numbers_look_random():
 
 
 def test_spans_are_one_to_three_long_and_equally_often():
-    span = spans_of(keys().span, POSITION, 3)
+    span = spans_of(SPANS, POSITION, 3)
     assert (span[:, 0] == 0).all() and ((span.diff() == 0) | (span.diff() == 1)).all()
     lengths = torch.cat([torch.bincount(row)[:-1] for row in span])
     shares = torch.bincount(lengths, minlength=4).double() / len(lengths)

@@ -97,18 +97,16 @@ def test_a_run_ends_within_a_row_of_its_words(words, ratio):
     train = settings(max_steps=None, max_words=words, hybrid_ratio=ratio, global_batch_tokens=320)
     plan = Plan(train, 1.0, counts(3000, 500), words=[2000, 500])
     rate = (3000 / 3500 * 2000 / 3000) + (500 / 3500 * 500 / 500)
-    assert plan.words_per_token([2000, 500]) == pytest.approx(rate, rel=1e-4)
+    assert plan.words_per_token == pytest.approx(rate, rel=1e-4)
     last = plan.rows_of(plan.steps - 1)[1]
-    assert 0 <= plan.tokens_until(plan.steps) - words / plan.words_per_token([2000, 500]) < last
+    assert 0 <= plan.tokens_until(plan.steps) - words / plan.words_per_token < last
     _, rows = rows_by_step(train, plan.steps)
     ours = np.array([plan.rows_of(step)[0] for step in range(plan.steps)])
     assert ours.min() >= plan.objective.smallest_batch and (ours <= rows).all()
     less = np.flatnonzero(ours < rows)
     assert not len(less) or set(less) <= set(range(plan.steps - 1 - plan.objective.smallest_batch, plan.steps))
     assert all(len(plan.step(step).rows.row) == ours[step] for step in range(plan.steps))
-    assert plan.first_step_with(words / plan.words_per_token([2000, 500])) == plan.steps, (
-        "the last snapshot is that point"
-    )
+    assert plan.first_step_with(words / plan.words_per_token) == plan.steps, "the last snapshot is that point"
 
 
 @pytest.mark.parametrize(("most", "refused"), [(24, True), (25, False)])

@@ -92,7 +92,7 @@ def learn(processes: Processes, folder: Path) -> dict[str, Any]:
         norm, _ = trainer._gradients.clip(0.1)
         outcomes = [trainer.run_step(step) for step in range(2)]
         checkpoints = Checkpoints(own / kind, 1)
-        trainer.state.with_whole(trainer.state.tensors(), lambda t, load, c=checkpoints: c.save(2, t, {}, load))
+        trainer.state.with_whole(lambda t, load, c=checkpoints: c.save(2, t, {}, load))
         other = make_trainer(kind, own, processes)
         other.state.restore(checkpoints.load(2, other.state.rows)[0])
         restored = other.state.tensors()

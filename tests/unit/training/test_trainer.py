@@ -145,8 +145,8 @@ def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
 def test_a_run_opens_with_what_it_is(make, caplog, tmp_path):
     caplog.set_level("INFO")
     trainer = make(learning_rate=0.004)
-    trainer.processes = dataclasses.replace(ALONE, size=4)
-    announce(trainer, tmp_path, 12, 0, 0.25, "fp32")
+    trainer.processes, trainer.plan.words_per_token = dataclasses.replace(ALONE, size=4), 0.25
+    announce(trainer, tmp_path, 12, 0, "fp32")
     first, *lines = caplog.messages[0].splitlines()
     words = f"{0.25 * trainer.plan.tokens_until(40):,.0f} words in all"
     assert first.endswith(f"tokens, {words}; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first

@@ -68,10 +68,11 @@ def test_a_line_of_chinese_is_not_a_word():
 
 def test_a_snapshot_is_of_the_first_step_that_has_read_its_words():
     layouts = [Packed(np.array([0, 4000])), Packed(np.array([0, 1000]))]
-    plan = Plan(section("train", max_steps=50, global_batch_tokens=320), 1.0, layouts)
-    per_token = plan.words_per_token([2000.0, 900.0])  # half a word and 0.9 of a word a token
+    words = [2000.0, 900.0]  # half a word and 0.9 of a word a token
+    plan = Plan(section("train", max_steps=50, global_batch_tokens=320), 1.0, layouts, words=words)
+    per_token = plan.words_per_token
     assert per_token == pytest.approx(0.8 * 0.5 + 0.2 * 0.9, abs=1e-3)
-    steps = snapshot_steps(plan, per_token, [1e-9, 0.001, 0.002, 1.0])
+    steps = snapshot_steps(plan, [1e-9, 0.001, 0.002, 1.0])
     assert steps.pop(1) == [1e-9] and [1.0] not in steps.values()
     for step, (point,) in steps.items():
         assert plan.tokens_until(step - 1) * per_token < point * 1e6 <= plan.tokens_until(step) * per_token
@@ -81,13 +82,13 @@ def test_a_snapshot_is_of_the_first_step_that_has_read_its_words():
 def test_a_point_shortly_after_the_end_is_the_end():
     """Ten epochs over 10 million words, of which 2 % are set aside: 98 million words are the point 100 of BabyLM."""
     layouts = [Packed(np.array([0, 9800]))]
-    plan = Plan(section("train", epochs=10, max_steps=None, global_batch_tokens=320), 1.0, layouts)
-    per_token = plan.words_per_token([9_800_000.0])
-    assert per_token * plan.tokens_until(plan.steps) == pytest.approx(98e6, rel=0.005)
-    steps = snapshot_steps(plan, per_token, list(map(float, BABYLM)))
+    train, points = section("train", epochs=10, max_steps=None, global_batch_tokens=320), list(map(float, BABYLM))
+    plan, short = (Plan(train, 1.0, layouts, words=[words]) for words in (9_800_000.0, 9_604_000.0))
+    assert plan.words_until(plan.steps) == pytest.approx(98e6, rel=0.005)
+    steps = snapshot_steps(plan, points)
     assert steps[plan.steps] == [100.0] and sum(map(len, steps.values())) == 19
-    short = snapshot_steps(plan, 0.98 * per_token, list(map(float, BABYLM)))
-    assert max(short) < plan.steps and sum(map(len, short.values())) == 18
+    steps = snapshot_steps(short, points)
+    assert max(steps) < short.steps and sum(map(len, steps.values())) == 18
     assert kept_at_the_end([90.0, 100.0, 101.0], 98.0) == [90.0, 100.0]
 
 

@@ -72,16 +72,10 @@ def is_intact(data: Path) -> bool:
 
 
 class Checkpoints:
-    """The checkpoints in a run's folder. Only the newest `keep` stay.
-
-    Attributes:
-        folder: the run's folder.
-        after_saving: called after each save.
-    """
+    """The checkpoints in a run's `folder`. Only the newest `keep` stay."""
 
     def __init__(self, folder: Path, keep: int = 2):
         self.folder, self._keep = folder, keep
-        self.after_saving: Callable[[], object] = lambda: None
 
     def steps(self) -> list[int]:
         """Return the steps of the checkpoints, oldest first."""
@@ -103,7 +97,6 @@ class Checkpoints:
         for path in sorted(self.folder.glob("*step-*")):  # the seal of a checkpoint first
             if path not in kept:
                 path.unlink(missing_ok=True)
-        self.after_saving()
 
     def newest(self) -> int:
         """Return the step of the newest valid checkpoint, 0 if there is none; mark damaged ones as not valid."""
@@ -171,7 +164,7 @@ class Snapshots:
     def __init__(self, folder: Path):
         self._folder = folder / FOLDER
 
-    def save(self, point: float, tensors: Tensors, about: dict[str, Any], load: Load) -> None:
+    def save(self, point: float, about: dict[str, Any], tensors: Tensors, load: Load) -> None:
         """Save the snapshot after `point` million words; `about`: its place in the run; `load`: see `write_tensors`."""
         self._folder.mkdir(exist_ok=True)
         data = self._folder / f"{name_of(point)}.safetensors"

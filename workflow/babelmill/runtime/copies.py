@@ -9,16 +9,16 @@ Nothing keeps two machines from training the same run. They compute the same num
 """
 
 import logging
-import os
 import queue
 import re
 import threading
 import time
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.files import UserError, atomic_write
 from babelmill.core.words import first_line
 
 if TYPE_CHECKING:  # it imports torch, which Snakemake's process, a user of `check_package`, does without
@@ -27,8 +27,9 @@ if TYPE_CHECKING:  # it imports torch, which Snakemake's process, a user of `che
 log = logging.getLogger(__name__)
 
 STEP = re.compile(r"step-(\d{8})\.json")
-OTHERS = re.compile(r"(metrics\.jsonl|(attempt|identity)\.json|logs/[\w.-]+\.log)")
-SNAPSHOT = re.compile(r"snapshots/chck_[^/]+\.json")
+BESIDES = re.compile(
+    r"metrics\.jsonl|(attempt|identity)\.json|logs/[\w.-]+\.log|snapshots/chck_[^/]+\.(json|safetensors)"
+)
 # A store that does not answer is tried again later, so one request need not wait for minutes.
 TIMES = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 1}}
 PATIENCE = 60.0  # seconds for which the end of a training waits for a place that takes nothing
@@ -67,14 +68,13 @@ class Copies:
         self._files, self._top = url_to_fs(url, skip_instance_cache=True, **options)
         self._files.retries = 1  # of s3fs, which repeats what botocore has already repeated
         self._root = f"{self._top}/{folder.name}"
-        self._due: queue.SimpleQueue[bool] = queue.SimpleQueue()  # whether to copy, or to end
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
         self._moved = time.monotonic()  # when the place last took a part of a file
         self._parts = Callback(hooks={"moved": self._move})
         self._copied: dict[str, tuple[int, int]] = {}  # {name: what tells this version of a file from others}
-        self._error = ""  # of the last try
-        self.seconds = 0.0
+        self._error, self.seconds = "", 0.0  # `_error`: of the last try
+        self._due: queue.SimpleQueue[bool] = queue.SimpleQueue()  # whether to copy, or to end
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
 
     def fetch(self, done: int) -> int:
         """Fetch the newest intact checkpoint if it is newer than the step `done`, and what belongs to it.
@@ -88,26 +88,18 @@ class Copies:
         try:
             if self._in_folder and not self._files.isdir(self._top):
                 raise NotADirectoryError(f"there is no folder {self._top}; mount its file system, or create it")
-            names = {path.removeprefix(f"{self._root}/") for path in self._files.find(self._root)}
-            newest = done
-            for step in sorted((step for step in steps_of(names) if step > done), reverse=True):
-                self._fetch_sealed(f"step-{step:08d}.json", names)
-                if (newest := self._checkpoints.newest()) == step:  # if it is damaged, a warning says so
+            there = {path.removeprefix(f"{self._root}/") for path in self._files.find(self._root)}
+            newer = sorted((step for step in steps_of(there) if step > done), reverse=True)
+            if newer or not (self._folder / "attempt.json").exists():
+                self._fetch(*besides(there))  # before the checkpoint, so that all is fetched again if this is killed
+            for step in newer:
+                self._fetch(*filter(there.__contains__, pair(step)))
+                if (done := self._checkpoints.newest()) == step:  # if it is damaged, a warning says so
+                    log.info("fetched the checkpoint after step %s from %s", f"{step:,}", self._url)
                     break
-            if newest > done or not (self._folder / "attempt.json").exists():
-                for name in sorted(filter(OTHERS.fullmatch, names), key="attempt.json".__eq__):
-                    self._fetch(name)  # attempt.json comes last: where it is, the others are
-            for name in filter(SNAPSHOT.fullmatch, names):
-                if not (seal := self._folder / name).exists():
-                    self._fetch_sealed(name, names)
-                    if sha256(seal.with_suffix(".safetensors")) != read_json(seal)["sha256"]:
-                        log.warning("%s/%s is damaged: the snapshot is left out", self._url, name)
-                        seal.unlink()
         except Exception as error:  # each library has its own
             raise UserError(f"run.checkpoint_mirror: {self._url}: {first_line(error, type(error).__name__)}") from error
-        if newest > done:
-            log.info("fetched the checkpoint after step %s from %s", f"{newest:,}", self._url)
-        return newest
+        return done
 
     def update(self) -> None:
         """Copy what is new, in the background."""
@@ -125,54 +117,40 @@ class Copies:
             only_here = self._url, self._folder, self._error or "it does not answer"
             log.warning("%s lacks the newest checkpoint, which is only in %s (%s)", *only_here)
 
-    def _fetch(self, name: str) -> None:
-        path = self._folder / name
-        half = path.with_name(f".{path.name}.fetched")
-        half.parent.mkdir(parents=True, exist_ok=True)
-        self._files.get_file(f"{self._root}/{name}", str(half))
-        os.replace(half, path)
-        self._copied[name] = stamp(path)
-
-    def _fetch_sealed(self, seal: str, names: set[str]) -> None:
-        """Fetch weights, if they are there, and then their seal."""
-        for name in (seal.replace(".json", ".safetensors"), seal):
-            if name in names:
-                self._fetch(name)
+    def _fetch(self, *names: str) -> None:
+        for name in names:
+            with atomic_write(path := self._folder / name) as file:
+                self._files.get_file(f"{self._root}/{name}", file.name)
+            self._copied[name] = stamp(path)
 
     def _move(self, *_: object, **__: object) -> None:
         self._moved = time.monotonic()
 
     def _work(self) -> None:
         while self._due.get():
-            self._try()
-
-    def _try(self) -> None:
-        began, before = time.monotonic(), self._error
-        try:
-            self._copy()
-        except Exception as error:  # each library has its own
-            self._error = first_line(error, type(error).__name__)
-            if not before:
-                log.warning(
-                    "run.checkpoint_mirror: %s: %s; training continues with its checkpoints in %s, and copies later",
-                    *(self._url, self._error, self._folder),
-                )
-        else:
-            self._error, self.seconds = "", max(self.seconds, time.monotonic() - began)
+            began = time.monotonic()
+            try:
+                self._copy()
+                self._error, self.seconds = "", max(self.seconds, time.monotonic() - began)
+            except Exception as error:  # each library has its own
+                before, self._error = self._error, first_line(error, type(error).__name__)
+                if not before:
+                    text = (
+                        "run.checkpoint_mirror: %s: %s; training continues with its checkpoints in %s, and copies later"
+                    )
+                    log.warning(text, self._url, self._error, self._folder)
 
     def _copy(self) -> None:
         steps = self._checkpoints.steps()
-        here = sorted(path.relative_to(self._folder).as_posix() for path in self._folder.rglob("*"))
-        sealed = [*filter(SNAPSHOT.fullmatch, here), *(f"step-{step:08d}.json" for step in steps[-1:])]
-        with_data = [name for seal in sealed for name in (seal.replace(".json", ".safetensors"), seal)]
-        for name in [*filter(OTHERS.fullmatch, here), *with_data]:
+        here = (path.relative_to(self._folder).as_posix() for path in self._folder.rglob("*"))
+        for name in [*besides(here), *(name for step in steps[-1:] for name in pair(step))]:
             if not (self._folder / name).exists():
                 return  # training has replaced this checkpoint, and asks for another copy
             self._put(name)
-        for step in steps_of({Path(path).name for path in self._files.ls(self._root, detail=False)}):
-            if step < max(steps, default=0) and step not in steps:  # nor is it kept here
-                for end in ("json", "safetensors"):  # without the .json, the checkpoint does not count
-                    self._files.rm(f"{self._root}/step-{step:08d}.{end}")
+        for step in steps_of({Path(path).name for path in self._files.ls(self._root, detail=False)}) - {*steps}:
+            if step < max(steps, default=0):
+                for name in reversed(pair(step)):  # without its seal, the checkpoint does not count
+                    self._files.rm(f"{self._root}/{name}")
 
     def _put(self, name: str) -> None:
         """Copy a file, unless it was copied before. It appears as a whole or not at all."""
@@ -188,6 +166,16 @@ class Copies:
             self._files.put_file(str(path), there, callback=self._parts, chunksize=chunk)
         self._copied[name] = now
         self._move()
+
+
+def besides(names: Iterable[str]) -> list[str]:
+    """Return the files among these that are kept besides checkpoints; seals of snapshots follow the weights."""
+    return sorted(filter(BESIDES.fullmatch, names), key=lambda name: name.endswith(".json"))
+
+
+def pair(step: int) -> tuple[str, str]:
+    """Return the names of a checkpoint's weights and of its seal."""
+    return f"step-{step:08d}.safetensors", f"step-{step:08d}.json"
 
 
 def steps_of(names: set[str]) -> set[int]:

@@ -48,7 +48,7 @@ from babelmill.config import schema
 from babelmill.core import escape, manifest, modules
 from babelmill.core.files import UserError, atomic_write, read_json, write_json, writing
 from babelmill.runtime import slurm
-from babelmill.runtime.checkpoint import Checkpoints, Snapshots
+from babelmill.runtime.checkpoint import Checkpoints, Load, Snapshots, Tensors
 from babelmill.runtime.copies import Copies
 from babelmill.runtime.run_lock import locked
 from babelmill.runtime.watching import mirror
@@ -56,6 +56,7 @@ from babelmill.runtime.watching import mirror
 log = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation")
+IDENTITY, ATTEMPT = "identity.json", "attempt.json"
 
 
 class Done(NamedTuple):
@@ -78,12 +79,14 @@ class RunFolder(contextlib.ExitStack):
     As a context manager, it releases the folder at the end.
     """
 
+    record: "Record"
+
     def __init__(self, path: Path, identity: dict[str, Any], run: schema.Run):
         """Describe the folder without opening it. For `identity`, see the function of this name."""
         super().__init__()
-        self.path, self.checkpoints, self.snapshots = path, Checkpoints(path), Snapshots(path)
-        self._identity, self._run = identity, run
-        self._copies: Copies | None = None
+        self.path, self.run, self._identity = path, run, identity
+        self.checkpoints, self.snapshots = Checkpoints(path), Snapshots(path)
+        self.copies: Copies | None = None
 
     def open(self, model: str, attempt: int, steps: int, tokens: int, precision: str) -> Done:
         """Lock the folder for this process, and return the work that is done.
@@ -95,51 +98,84 @@ class RunFolder(contextlib.ExitStack):
             precision: the precision of a run that begins here.
 
         Raises:
-            UserError: another run writes here, the attempt must not begin (see `begin_attempt`), or the place of
+            UserError: another run writes here, the attempt must not begin (see `_begin_attempt`), or the place of
                 `run.checkpoint_mirror` does not answer.
         """
         self.enter_context(locked(self.path))
-        done = self.checkpoints.newest()
-        if elsewhere := self._run.checkpoint_mirror:
-            self._copies = Copies(elsewhere, self.path, self.checkpoints)
-            done = self._copies.fetch(done)
+        done, elsewhere = self.checkpoints.newest(), self.run.checkpoint_mirror
+        if elsewhere:
+            self.copies = Copies(elsewhere, self.path, self.checkpoints)
+            done = self.copies.fetch(done)
         if done:
             precision = self.checkpoints.load(done)[1]["precision"]
-        identity = self.path / "identity.json"
-        if done and (read_json(identity) if identity.is_file() else None) != self._identity:
-            copies = f" (also in {elsewhere})" if elsewhere else ""
-            raise UserError(
-                f"{self.path}: was trained with other settings or on other data; delete it{copies} to train anew"
-            )
-        write_json(identity, self._identity)
-        if names := modules.edited(modules_of(self.path)) if done else []:
-            log.info("%s %s edited since this run began", escape.some(names, 3), "was" if len(names) == 1 else "were")
+            if noted(self.path / IDENTITY) != self._identity:
+                copies = f" (also in {elsewhere})" if elsewhere else ""
+                raise UserError(
+                    f"{self.path}: was trained with other settings or on other data; delete it{copies} to train anew"
+                )
+            if names := modules.edited(modules_of(self.path)):
+                edited = f"{escape.some(names, 3)} {'was' if len(names) == 1 else 'were'} edited"
+                log.info("%s since this run began", edited)
+        write_json(self.path / IDENTITY, self._identity)
         if done < steps:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-            about = {"steps": steps, "tokens": tokens, "device": device, "precision": precision}
-            begin_attempt(self.path, attempt, done, about)
-            keep_log(self.path, model, done, steps)
+            self._begin_attempt(model, attempt, done, {"steps": steps, "tokens": tokens, "precision": precision})
         self.record = Record(self.path / "metrics.jsonl", done)
-        if self._run.tracking == "wandb":
-            if os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
-                log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
-            else:
-                self.enter_context(mirror(model, self.path))
-        if self._copies:
+        if self.run.tracking == "wandb":
+            self.enter_context(mirror(model, self.path))
+        if self.copies:
             log.info("checkpoints are also kept in %s", elsewhere)
-            self._copies.update()
-            self.callback(self._copies.close)
-            self.checkpoints.after_saving = self._copies.update
+            self.copies.update()
+            self.callback(self.copies.close)
         return Done(done, self.record.validated, precision)
 
-    @property
-    def seconds_to_copy(self) -> float:
-        """Return how long it took to copy a checkpoint to the place of `run.checkpoint_mirror`."""
-        return self._copies.seconds if self._copies else 0.0
-
-    def check(self) -> None:
-        """Get ready to save a checkpoint or a snapshot: its lines of the record must be on disk before."""
+    def save(self, step: int, tensors: Tensors, state: dict[str, Any], load: Load) -> None:
+        """Save a checkpoint (see `Checkpoints.save`), once its lines of the record are on disk."""
         self.record.sync()
+        self.checkpoints.save(step, tensors, state, load)
+        if self.copies:
+            self.copies.update()
+
+    def _begin_attempt(self, model: str, attempt: int, done: int, about: dict[str, Any]) -> None:
+        """Note that an attempt begins after `done` steps: `babelmill status` and `plan` read this. Keep its log.
+
+        One retry without progress is allowed, since it may have more memory or another machine. A job that SLURM put
+        back into its queue is still the same attempt. The note has the modules with which the run began.
+
+        The log of this process is also written to `logs/20261122-143105_attempt2_job812.log`. The time is UTC, so that
+        the names sort by time on any machine. All attempts are counted. This includes attempts that the user or SLURM
+        starts again, which Snakemake counts as the first. Each message is written immediately, so it is in the file
+        even if the process is killed right after it.
+
+        Raises:
+            UserError: the two attempts before this one made no progress.
+        """
+        job, host, last = slurm.job_id(), platform.node(), noted(self.path / ATTEMPT)
+        fruitless = 0
+        if attempt > 1 and last and last["began_after_step"] == done:
+            fruitless = last["fruitless"] + (job is None or last["job"] != job)
+        if fruitless > 1:
+            raise UserError(
+                f"training failed in two attempts without progress after step {done}, so it is not tried again;"
+                " fix the cause and run the workflow again"
+            )
+        about |= {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless, "host": host}
+        about["device"] = "cuda" if torch.cuda.is_available() else "cpu"
+        # A checkpoint that was fetched may have no note of its attempts.
+        about["modules"] = last.get("modules", {}) if done else modules.loaded()
+        write_json(self.path / ATTEMPT, about)
+
+        logs, now = self.path / "logs", datetime.now(UTC)
+        logs.mkdir(exist_ok=True)
+        number, of_job = 1 + sum(1 for _ in logs.glob("*.log")), f"_job{job}" if job else ""
+        path = logs / f"{now:%Y%m%d-%H%M%S}_attempt{number}{of_job}.log"
+        where = f"{host}, job {job}" if job else host
+        path.write_text(
+            f"{now:%F %T} UTC: attempt {number} of {model} on {where}, after step {done}/{about['steps']}\n"
+        )
+        handler = logging.FileHandler(path, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+        # It stays until the process ends: an error of the process is logged after the folder is closed.
+        logging.getLogger().addHandler(handler)
 
 
 def identity(
@@ -161,69 +197,14 @@ def identity(
     return about | ({"shape": read_json(source / "config.json")} if source else {})
 
 
-def begin_attempt(path: Path, attempt: int, done: int, about: dict[str, Any]) -> None:
-    """Record in the run's folder that an attempt begins; `babelmill status` and `plan` read this record.
-
-    One retry without progress is allowed, since it may have more memory or another machine. A job that SLURM put back
-    into its queue is still the same attempt. The record has the modules with which the run began.
-
-    Args:
-        path: the run's folder.
-        attempt: the number of the attempt: 1, or more for a retry.
-        done: the number of steps that were done before.
-        about: what else to note.
-
-    Raises:
-        UserError: the two attempts before this one made no progress.
-    """
-    job, last = slurm.job_id(), attempts_of(path)
-    fruitless = 0
-    if attempt > 1 and last and last["began_after_step"] == done:
-        fruitless = last["fruitless"] + (job is None or last["job"] != job)
-    if fruitless > 1:
-        raise UserError(
-            f"training failed in two attempts without progress after step {done}, so it is not tried again;"
-            " fix the cause and run the workflow again"
-        )
-    # A checkpoint that was fetched may have no record of its attempts.
-    began_with = last.get("modules", {}) if done else modules.loaded()
-    note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless, "host": platform.node()}
-    write_json(path / "attempt.json", note | about | {"modules": began_with})
-
-
-def attempts_of(path: Path) -> dict[str, Any]:
-    """Return what is known of the newest attempt of the run in a folder; {} if there is none."""
-    record = path / "attempt.json"
-    return read_json(record) if record.is_file() else {}
+def noted(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file of a run's folder; {} if there is none."""
+    return read_json(path) if path.is_file() else {}
 
 
 def modules_of(path: Path) -> dict[str, str]:
-    """Return the modules with which a run began; {} if they are not known."""
-    return attempts_of(path).get("modules", {})
-
-
-def keep_log(folder: Path, model: str, done: int, steps: int) -> None:
-    """Write the log of this process also to `logs/20261122-143105_attempt2_job812.log`, from now on.
-
-    The time is UTC, so that the names sort by time on any machine. All attempts are counted. This includes attempts
-    that the user or SLURM starts again, which Snakemake counts as the first. Each message is written immediately, so it
-    is in the file even if the process is killed right after it.
-
-    Args:
-        folder: the folder of the run.
-        model: the name of the model.
-        done, steps: the number of steps that are done, and of all steps of the run.
-    """
-    logs, now, job = folder / "logs", datetime.now(UTC), slurm.job_id()
-    logs.mkdir(parents=True, exist_ok=True)
-    number = 1 + sum(1 for _ in logs.glob("*.log"))
-    path = logs / f"{now:%Y%m%d-%H%M%S}_attempt{number}{f'_job{job}' if job else ''}.log"
-    where = f"{platform.node()}{f', job {job}' if job else ''}"
-    path.write_text(f"{now:%F %T} UTC: attempt {number} of {model} on {where}, after step {done}/{steps}\n")
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    # It stays until the process ends: an error of the process is logged after the folder is closed.
-    logging.getLogger().addHandler(handler)
+    """Return the modules with which the run in a folder began; {} if they are not known."""
+    return noted(path / ATTEMPT).get("modules", {})
 
 
 class Record:
@@ -260,14 +241,3 @@ class Record:
         """Flush the file to disk: at each checkpoint, all lines before it must be on disk."""
         with writing(self.path):
             os.fsync(self._file.fileno())
-
-
-def energy_kwh(path: Path) -> float | None:
-    """Return the energy of a whole run in kWh, from its record; None if a part of the run has no energy.
-
-    Work counts once if it was lost when the run was killed, and then done again. The same is true for the hours.
-    """
-    with open(path, encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
-    joules = [line.get("energy") for line in lines if line["kind"] == "train"]
-    return sum(joules) / 3.6e6 if joules and None not in joules else None

@@ -33,20 +33,11 @@ from babelmill.training.plan.rows import Rows
 NEVER = torch.iinfo(torch.int64).max
 
 
-@dataclass(frozen=True)
-class MaskKeys:
-    """Holds one 32-bit key per row and stream, each [B] int64 (see `randomness`)."""
-
-    span: torch.Tensor
-    priority: torch.Tensor
-    action: torch.Tensor
-    replacement: torch.Tensor
-
-
 def spans_of(keys: torch.Tensor, position: torch.Tensor, longest: int) -> torch.Tensor:
     """Return the number of the span that each position belongs to, [B, T] int64.
 
-    Spans are 1 to `longest` tokens long, each length equally often. `position`: 0 .. T - 1.
+    Spans are 1 to `longest` tokens long, each length equally often. `position`: 0 .. T - 1. `keys`: [B] int64, those
+    of the stream SPAN (see `randomness`).
     """
     length = len(position)
     lengths = 1 + below(draw(keys[:, None], position), longest)
@@ -70,7 +61,7 @@ def choose(
     maskable: torch.Tensor,  # [B, T] bool, at least `count` of them per row
     count: torch.Tensor,  # [B] int64
     span: torch.Tensor,  # [B, T] int64, from `spans_of`
-    keys: torch.Tensor,  # [B] int64, `MaskKeys.priority`
+    keys: torch.Tensor,  # [B] int64, of the stream PRIORITY
     position: torch.Tensor,  # [T] int64, 0 .. T - 1
 ) -> torch.Tensor:
     """Choose exactly `count` maskable positions per row: whole spans in random order, and a part of the last span.
@@ -86,15 +77,16 @@ def corrupt(
     tokens: torch.Tensor,  # [B, T] int64
     chosen: torch.Tensor,  # [B, T] bool, from `choose`
     span: torch.Tensor,  # [B, T] int64, from `spans_of`
-    keys: MaskKeys,
+    actions: torch.Tensor,  # [B] int64, keys of the stream ACTION
+    replacements: torch.Tensor,  # [B] int64, keys of the stream REPLACEMENT
     position: torch.Tensor,  # [T] int64, 0 .. T - 1
     mask_id: int,
     ordinary: torch.Tensor,  # [n] int64, ids from which random tokens are drawn (no special tokens)
     hiding: Hiding,  # how often each action is taken
 ) -> torch.Tensor:
     """Replace the chosen tokens by `<mask>`, by random tokens or by themselves, with one action per span."""
-    action = draw(keys.action[:, None], span)
-    random = ordinary[below(draw(keys.replacement[:, None], position), len(ordinary))]
+    action = draw(actions[:, None], span)
+    random = ordinary[below(draw(replacements[:, None], position), len(ordinary))]
     masked, replaced = int((1 - hiding.random - hiding.keep) * 2**32), int((1 - hiding.keep) * 2**32)
     corrupted = torch.where(action < masked, mask_id, torch.where(action < replaced, random, tokens))
     return torch.where(chosen, corrupted, tokens)
@@ -138,13 +130,6 @@ class Stream(Protocol):
         ...
 
 
-def _batched(
-    sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, position: torch.Tensor
-) -> list[torch.Tensor]:
-    """Return those inputs of `TokenStream._shown` whose first dimension is the rows."""
-    return [sent, tokens] if prompts is None else [sent, tokens, prompts]
-
-
 class TokenStream:
     """Builds micro-batches from the tokens of all languages, in the memory maps of their shards.
 
@@ -173,7 +158,11 @@ class TokenStream:
         self._hiding = objective.hiding
         self._in_place = in_place
         self._device = device
-        self._show = graphs.of(self._shown, _batched) if graphs else self._shown
+        self._show = self._shown
+        if graphs:
+            self._show = graphs.of(
+                self._shown, lambda sent, tokens, prompts, _: [sent, tokens, *([] if prompts is None else [prompts])]
+            )
         # This tensor is not made in compiled graphs: they count in 32 bits, so the hash of a position would overflow.
         self._position = functools.cache(functools.partial(torch.arange, device=device))
 
@@ -220,11 +209,8 @@ class TokenStream:
         sent[8, :count] = (weight * importance).view(np.int64)
         sent[9, :count] = importance.view(np.int64)
         tokens, prompts = self._gather(rows, length, padded)
-        return Sent(
-            host.to(self._device, non_blocking=True),
-            tokens.to(self._device, non_blocking=True),
-            None if prompts is None else prompts.to(self._device, non_blocking=True),
-        )
+        to_device = functools.partial(torch.Tensor.to, device=self._device, non_blocking=True)
+        return Sent(to_device(host), to_device(tokens), prompts if prompts is None else to_device(prompts))
 
     @torch.no_grad()
     def build(self, sent: Sent, targets: int, important: bool) -> MicroBatch:
@@ -256,7 +242,7 @@ class TokenStream:
         self, sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, position: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return input ids, segments, which rows are causal, which tokens are targets, and all tokens."""
-        filled, to_hide, _, *keys = sent.unbind(1)[:7]
+        filled, to_hide, _, spans, priorities, actions, replacements = sent.unbind(1)[:7]
         words, hiding = self._vocabulary, self._hiding
         valid = position < filled[:, None]
         tokens = torch.where(valid, tokens.long() & self._mask, words.pad)
@@ -268,22 +254,15 @@ class TokenStream:
         hideable = learnable
         if not hiding.ends:
             hideable = learnable & (tokens != words.eos)
-        keys = MaskKeys(*keys)
-        span = spans_of(keys.span, position, hiding.longest_span)
-        chosen = choose(hideable, to_hide, span, keys.priority, position)
-        visible = corrupt(tokens, chosen, span, keys, position, words.mask, self._ordinary, hiding)
+        span = spans_of(spans, position, hiding.longest_span)
+        chosen = choose(hideable, to_hide, span, priorities, position)
+        visible = corrupt(tokens, chosen, span, actions, replacements, position, words.mask, self._ordinary, hiding)
 
         wanted = torch.where(causal[:, None], learnable, chosen)
-        input_ids, segments = self._input(visible, valid, filled > 0)
-        return words.given(input_ids), segments, causal, wanted, words.given(tokens)
-
-    def _input(
-        self, visible: torch.Tensor, valid: torch.Tensor, filled: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return input ids and segments, [B, T], of visible tokens. `filled` [B] says whether a row has any token."""
-        bos = self._vocabulary.bos
         if self._in_place:
-            return visible, torch.where(valid, (visible == bos).cumsum(1), -1)
-        input_ids = torch.cat([torch.full_like(visible[:, :1], bos), visible[:, :-1]], 1)
-        segments = (input_ids == bos).cumsum(1) - 1
-        return input_ids, torch.where(torch.cat([filled[:, None], valid[:, :-1]], 1), segments, -1)
+            input_ids, segments, exists = visible, (visible == words.bos).cumsum(1), valid
+        else:
+            input_ids = torch.cat([torch.full_like(visible[:, :1], words.bos), visible[:, :-1]], 1)
+            segments = (input_ids == words.bos).cumsum(1) - 1
+            exists = torch.cat([filled[:, None] > 0, valid[:, :-1]], 1)
+        return words.given(input_ids), torch.where(exists, segments, -1), causal, wanted, words.given(tokens)

@@ -18,7 +18,7 @@ import functools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -86,8 +86,9 @@ class Recorder:
     A network that is `recordable` needs `FlatGradients` and a `TokenStream`.
     """
 
-    def __init__(self, network: Network, stream: Stream, groups: int, device: torch.device):
-        self._network, self._stream, self._groups, self._device = network, stream, groups, device
+    def __init__(self, network: Network, stream: Stream, learn: Callable[[Any], torch.Tensor], device: torch.device):
+        """`learn`: adds the gradient of a micro-batch and returns its sums by group of targets."""
+        self._network, self._stream, self._learn, self._device = network, stream, learn, device
         self._works, self._most = network.recordable, SECONDS * (peak_of(device_name(device)) or PEAK)
         self._given: OrderedDict[Shape, Sent] = OrderedDict()  # inputs of each shape
         self._recorded: dict[Shape, tuple[CUDAGraph, torch.Tensor]] = {}  # with the result
@@ -137,10 +138,7 @@ class Recorder:
     def _compute(self, sent: Sent, targets: int) -> torch.Tensor:
         """Add the gradient of rows without a recording; return their sums."""
         assert isinstance(self._stream, TokenStream)
-        batch = self._stream.build(sent, targets, important=True)
-        loss, sums = self._network.forward(batch, self._groups)
-        self._network.gradients.backward(loss)
-        return sums
+        return self._learn(self._stream.build(sent, targets, important=True))
 
     def _record(self, shape: Shape) -> bool:
         """Record the pass of a shape. Return whether this works; if it does not, record nothing any more."""

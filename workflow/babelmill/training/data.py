@@ -14,7 +14,7 @@ from babelmill.config.snapshots import kept_at_the_end, missing_points, name_of,
 from babelmill.core import escape, manifest
 from babelmill.core.words import plural
 from babelmill.runtime.run_folder import SPLITS, Done, RunFolder
-from babelmill.stages import RunSettings, TrainStage
+from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import Stream, TokenStream
@@ -58,14 +58,14 @@ def training_words(shards: Path, bytes_per_word: float | None) -> float:
     return figures["words"]["train"] if bytes_per_word is None else figures["bytes"]["train"] / bytes_per_word
 
 
-def snapshot_steps(plan: Plan, per_token: float, points: list[float]) -> dict[int, list[float]]:
+def snapshot_steps(plan: Plan, points: list[float]) -> dict[int, list[float]]:
     """Return {step: points}: for each point, in million words, the first step after which the run has read that many.
 
     A point shortly after the end of the run belongs to the last step. Later ones are dropped.
     """
     found: dict[int, list[float]] = {}
-    for point in kept_at_the_end(points, per_token * plan.tokens_until(plan.steps) / 1e6):
-        step = plan.first_step_with(point * 1e6 / per_token) or plan.steps
+    for point in kept_at_the_end(points, plan.words_until(plan.steps) / 1e6):
+        step = plan.first_step_with(point * 1e6 / plan.words_per_token) or plan.steps
         found.setdefault(step, []).append(point)
     return found
 
@@ -73,14 +73,13 @@ def snapshot_steps(plan: Plan, per_token: float, points: list[float]) -> dict[in
 class DueSnapshots:
     """Says which snapshots of its weights a run keeps (`run.snapshots`)."""
 
-    def __init__(self, looked_after: RunSettings, plan: Plan, per_token: float, folder: RunFolder):
-        """Prepare for a run; `per_token`: how many words a token stands for."""
-        asked = looked_after.run.snapshots
+    def __init__(self, plan: Plan, folder: RunFolder):
+        asked = folder.run.snapshots
         if asked and plan.train.objective == "labels":
             log.warning("run.snapshots: no snapshot is kept, since a label model does not read running text")
             asked = []
-        self._folder, self._read = folder, per_token * plan.tokens_until(plan.steps) / 1e6  # million words of the run
-        self._steps = snapshot_steps(plan, per_token, points(asked))
+        self._folder, self._read = folder, plan.words_until(plan.steps) / 1e6  # million words of the run
+        self._steps = snapshot_steps(plan, points(asked))
         self._too_late = missing_points(asked, self._read)
 
     def due(self, done: Done) -> dict[int, list[float]]:

@@ -6,6 +6,7 @@ depend on a clock or a signal (leaving, saving) are made together at the end of 
 hosts ask each other by gloo beside NCCL: not run on a GPU yet.)
 """
 
+import functools
 import logging
 import math
 import time
@@ -16,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from babelmill.config import schema
 from babelmill.config.snapshots import name_of
 from babelmill.core.bars import Bar
 from babelmill.core.escape import some
@@ -26,7 +26,6 @@ from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
 from babelmill.runtime.watching import GpuFigures, device_name, peak_memory, shown
 from babelmill.training.networks.loss import STATISTICS, summarize
-from babelmill.training.optimization.gradients import Load
 from babelmill.training.plan.plan import Step
 from babelmill.training.plan.schedule import validation_steps
 from babelmill.training.trainer import Outcome, Trainer
@@ -69,25 +68,22 @@ class Loop:
     """Trains from the first step that is not done to the end.
 
     `done` is what the run's folder contained before, and `state` that of the loop in the checkpoint (None: there is no
-    checkpoint). `rate` is the number of words per token. `snapshots`, {step: million words}, are the steps after which
-    to keep the weights.
+    checkpoint). `snapshots`, {step: million words}, are the steps after which to keep the weights.
     """
 
     def __init__(
         self,
         trainer: Trainer,
-        run: schema.Run,
         folder: RunFolder,
         done: Done,
         stop: Stop,
         state: dict[str, Any] | None,
         snapshots: Mapping[int, list[float]],
-        rate: float,
     ):
         plan = trainer.plan
-        self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
-        self._stop, self._snapshots, self._rate, self._steps = stop, snapshots, rate, plan.steps
-        self._validations = set(validation_steps(run, self._steps))  # after these
+        self._trainer, self._run, self._folder, self._done = trainer, folder.run, folder, done
+        self._stop, self._snapshots, self._steps = stop, snapshots, plan.steps
+        self._validations = set(validation_steps(folder.run, self._steps))  # after these
         if trainer.settings.begin_with is not None:  # the card also shows the loss of the source's weights
             self._validations.add(0)
         # The time left is estimated from tokens, since steps get longer during training.
@@ -104,8 +100,7 @@ class Loop:
         done = self._done.steps
         if done in self._validations and not self._done.validated:
             self._validate(done)
-        for point in self._snapshots.get(done, []):  # asked for since the run was here
-            self._keep_snapshot(done, point)
+        self._keep_snapshots(done)  # asked for since the run was here
         saved = done
         if done < self._steps:
             log.info("training begins with step %d of %d", done + 1, self._steps)
@@ -116,8 +111,7 @@ class Loop:
             due = self._logs(done) or self._saving or self._leaving or done in self._validations
             if due or done in self._snapshots or len(self._unread) == READ_EVERY:
                 self._read()
-            for point in self._snapshots.get(done, []):
-                self._keep_snapshot(done, point)
+            self._keep_snapshots(done)
             if self._saving or self._leaving or done == self._steps:
                 self._save(done)
                 saved = done
@@ -135,7 +129,7 @@ class Loop:
     def _decide(self, done: int) -> None:
         """Decide whether to leave and whether to save after `done` steps. The hosts ask each other; no GPU waits."""
         needed = (2 + len(self._unread)) * self._longest["step"] + 2 * self._longest["checkpoint"]
-        needed += self._folder.seconds_to_copy
+        needed += self._folder.copies.seconds if self._folder.copies else 0.0
         if done in self._validations:
             needed += self._longest["validation"]
         reason, processes = self._stop.reason(needed), self._trainer.processes
@@ -241,36 +235,24 @@ class Loop:
         log.info("step %d: validation loss %s%s", done, shown(result["loss"]), averaged)
 
     def _save(self, done: int) -> None:
-        began = time.monotonic()
-        state = self._trainer.state
+        began, state = time.monotonic(), self._trainer.state
         state.compare_replicas()
         self._count_energy()
         numbers = {"loop": self._window.state(), "precision": self._trainer.train.precision}
-
-        def save(tensors: dict[str, torch.Tensor], load: Load) -> None:
-            self._folder.check()
-            self._folder.checkpoints.save(done, tensors, numbers, load)
-
-        state.with_whole(state.tensors(), save)
+        state.with_whole(lambda tensors, load: self._folder.save(done, tensors, numbers, load))
         self._pause("checkpoint", began)
         self._saved = time.monotonic()
 
-    def _keep_snapshot(self, done: int, point: float) -> None:
-        """Keep the weights that would be exported after this step."""
-        began, trainer = time.monotonic(), self._trainer
-        tokens = trainer.plan.tokens_until(done)
-        about = {"step": done, "tokens": tokens, "words": round(self._rate * tokens)}
-        prefix = "model." if trainer.average.tensors is None else "average."
-
-        def keep(tensors: dict[str, torch.Tensor], load: Load) -> None:
-            named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-            self._folder.check()
-            self._folder.snapshots.save(point, named, about, lambda name: load(prefix + name))
-
-        trainer.state.with_whole([name for name in trainer.state.tensors() if name.startswith(prefix)], keep)
-        words = self._rate * tokens / 1e6
-        log.info("step %d: the weights after %.4g million words are kept: %s", done, words, name_of(point))
-        self._pause("checkpoint", began)
+    def _keep_snapshots(self, done: int) -> None:
+        """Keep the weights that would be exported after this step, for each point that it reaches."""
+        plan, words = self._trainer.plan, self._trainer.plan.words_until(done)
+        about = {"step": done, "tokens": plan.tokens_until(done), "words": round(words)}
+        prefix = "model." if self._trainer.average.tensors is None else "average."
+        for point in self._snapshots.get(done, []):
+            began, name = time.monotonic(), name_of(point)
+            self._trainer.state.with_whole(functools.partial(self._folder.snapshots.save, point, about), prefix)
+            log.info("step %d: the weights after %.4g million words are kept: %s", done, words / 1e6, name)
+            self._pause("checkpoint", began)
 
     def _pause(self, what: str, began: float) -> None:
         """Do not count the time since `began` in the throughput, since it was spent on `what`, not on training."""

@@ -9,7 +9,7 @@ meanwhile.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -67,10 +67,13 @@ class TrainingState:
         *before, parameter = name.split(".", 2 if name.startswith("optimizer.") else 1)
         return None if before[-1] == "step" else self._network.sharding.shapes.get(parameter)
 
-    def with_whole(self, names: Iterable[str], function: Callable[[dict[str, torch.Tensor], Load], None]) -> None:
-        """Run `function` on the main process with the whole tensors of these names; see `Sharding.on_main`."""
-        tensors = self.tensors()
-        parts = {name: (tensors[name], self.whole_shape(name)) for name in names}
+    def with_whole(self, function: Callable[[dict[str, torch.Tensor], Load], object], prefix: str = "") -> None:
+        """Run `function` on the main process with the whole tensors whose names begin so; see `Sharding.on_main`.
+
+        It gets their names without the prefix.
+        """
+        named = {name: tensor for name, tensor in self.tensors().items() if name.startswith(prefix)}
+        parts = {name.removeprefix(prefix): (each, self.whole_shape(name)) for name, each in named.items()}
         self._network.sharding.on_main(parts, function)
 
     def rows(self, name: str, shape: Sequence[int]) -> slice:
@@ -146,7 +149,7 @@ class Trainer:
         self._optimizer = make_optimizer(trained, train, network.decays, network.sharding, matrices)
         # the moving average of the weights
         self.average = MovingAverage(trained, train.ema_decay, mean_from(train, plan.steps))
-        self._recorder = Recorder(network, stream, plan.groups, self.device)
+        self._recorder = Recorder(network, stream, self._learn, self.device)
         self.state = TrainingState(network, self.average, self._optimizer, processes)  # what a checkpoint holds
         self.validation = Validation(self, *validation, validation_tokens)
 
@@ -227,16 +230,15 @@ class Trainer:
         log.warning("memory ran out: forward passes of %d tokens from now on: %s", self.micro_batch_tokens, refused)
 
     def run_pass(self, stream: Stream, rows: Rows, length: int, weights: Weights, use: int = 0) -> torch.Tensor:
-        """Return the sums of rows of a stream by group of targets; add their gradient unless gradients are off."""
+        """Do a pass with rows of a stream, and return what `_learn` does."""
+        return self.network.attempt(lambda: self._learn(self.network.micro_batch(stream, rows, length, weights, use)))
 
-        def compute() -> torch.Tensor:
-            batch = self.network.micro_batch(stream, rows, length, weights, use)
-            loss, sums = self.network.forward(batch, self.plan.groups)
-            if torch.is_grad_enabled():
-                self._gradients.backward(loss)
-            return sums
-
-        return self.network.attempt(compute)
+    def _learn(self, batch: Any) -> torch.Tensor:
+        """Return the sums of a micro-batch by group of targets; add its gradient unless gradients are off."""
+        loss, sums = self.network.forward(batch, self.plan.groups)
+        if torch.is_grad_enabled():
+            self._gradients.backward(loss)
+        return sums
 
 
 class Validation:

@@ -84,7 +84,7 @@ class Sharding:
     def on_main(
         self,
         parts: Mapping[str, tuple[torch.Tensor, torch.Size | None]],
-        function: Callable[[dict[str, torch.Tensor], Load], None],
+        function: Callable[[dict[str, torch.Tensor], Load], object],
     ) -> None:
         """Run `function` on the main process, while the others help to gather tensors. All call this together.
 

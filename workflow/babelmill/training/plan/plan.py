@@ -93,7 +93,10 @@ class Plan:
         weights: exponent of the mixture, see `proportions`.
         layouts: the rows of each language's training shard.
         blocks_weight: for the objective `labels`, see `LabelsObjective`.
-        words: the number of words of each language's text, for `train.max_words`.
+        words: the number of words of each language's text; needed for `train.max_words`.
+
+    Attributes:
+        words_per_token: the mean number of words per token of the run; 0 if `words` are not given.
 
     Raises:
         UserError: a shard is empty, or a global batch is too small for the hybrid ratio.
@@ -116,8 +119,9 @@ class Plan:
         texts = [layout.offsets for layout in layouts if isinstance(layout, Packed)]
         self._shuffled = [functools.lru_cache(2)(functools.partial(Shuffled, offsets)) for offsets in texts]
         self.mixture = LanguageSchedule(proportions([layout.tokens for layout in layouts], weights))
-        rate = self.words_per_token(words) if train.max_words else 0.0
-        self._lengths, rows = whole_run(train, self.tokens, rate, self.objective.smallest_batch)
+        rates = [count / layout.tokens for count, layout in zip(words or [0] * len(layouts), layouts, strict=True)]
+        self.words_per_token = float(self.mixture.shares @ np.array(rates)) / PERIOD
+        self._lengths, rows = whole_run(train, self.tokens, self.words_per_token, self.objective.smallest_batch)
         self.steps = len(rows)
         self._first_rows = np.concatenate([[0], rows.cumsum()])
         self._tokens = np.concatenate([[0], (self._lengths * rows).cumsum()])
@@ -142,11 +146,6 @@ class Plan:
         np.add.at(counts, rows.language, self.objective.counts(rows.kind, rows.stands_for))
         return counts.reshape(-1)
 
-    def words_per_token(self, words: Sequence[float]) -> float:
-        """Return the mean number of words per token of the run. `words`: how many each language's text has."""
-        each = [count / layout.tokens for count, layout in zip(words, self.layouts, strict=True)]
-        return float(self.mixture.shares @ np.array(each)) / PERIOD
-
     def rows_of(self, step: int) -> tuple[int, int]:
         """Return the number of rows of a step, and their length."""
         return int(self._first_rows[step + 1] - self._first_rows[step]), int(self._lengths[step])
@@ -154,6 +153,10 @@ class Plan:
     def tokens_until(self, steps: int) -> int:
         """Return the number of tokens of the first `steps` steps."""
         return int(self._tokens[steps])
+
+    def words_until(self, steps: int) -> float:
+        """Return the number of words of the first `steps` steps."""
+        return self.words_per_token * self.tokens_until(steps)
 
     def first_step_with(self, tokens: float) -> int | None:
         """Return after how many steps the run has read `tokens` tokens, or None if it never does."""
