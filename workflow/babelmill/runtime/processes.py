@@ -61,9 +61,12 @@ class Processes:
         """
         rank, size, local_rank, local_size = 0, 1, 0, 1
         if dist.is_torchelastic_launched():
-            end_with_launcher()
             names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
             rank, size, local_rank, local_size = (int(os.environ[name]) for name in names)
+            # If the launcher dies, the system kills this process, which otherwise would hold the run's lock. Elsewhere
+            # it ends when another process is gone.
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         torch.set_num_threads(max(1, threads // local_size))
         keep_freed_memory()
         device = torch.device("cpu")
@@ -114,18 +117,16 @@ class Processes:
 
     def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum a tensor over all processes, in place."""
-        return self._reduce(tensor, dist.ReduceOp.SUM)
-
-    def max_(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Take the elementwise maximum of a tensor over all processes, in place."""
-        return self._reduce(tensor, dist.ReduceOp.MAX)
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
 
     def any(self, condition: bool) -> bool:
         """Return whether a condition is true on any process; all processes must call this together.
 
         The hosts ask each other, so a GPU that still computes is not waited for.
         """
-        return bool(self.max_(torch.tensor([int(condition)])))
+        return bool(self.sum_(torch.tensor([int(condition)])))
 
     def from_main_(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy a tensor's values from the main process to all processes, in place."""
@@ -136,20 +137,6 @@ class Processes:
     def describe(self, rank: int) -> str:
         """Return a description of the process that has this rank."""
         return f"process {rank} (number {rank % self.local_size} on machine {rank // self.local_size})"
-
-    def _reduce(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:
-        if self.size > 1:
-            dist.all_reduce(tensor, operation)
-        return tensor
-
-
-def end_with_launcher() -> None:
-    """Have the system kill this process when its launcher dies; on Linux alone.
-
-    Otherwise an orphan would continue training and hold the run's lock. Elsewhere it ends when another process is gone.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def group_of(device: torch.device) -> dict[str, Any]:

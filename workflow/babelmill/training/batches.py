@@ -161,7 +161,8 @@ class TokenStream:
         self._show = self._shown
         if graphs:
             self._show = graphs.of(
-                self._shown, lambda sent, tokens, prompts, _: [sent, tokens, *([] if prompts is None else [prompts])]
+                self._shown,
+                lambda sent, tokens, prompts, position: [sent, tokens, *([] if prompts is None else [prompts])],
             )
         # This tensor is not made in compiled graphs: they count in 32 bits, so the hash of a position would overflow.
         self._position = functools.cache(functools.partial(torch.arange, device=device))

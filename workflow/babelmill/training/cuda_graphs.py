@@ -25,7 +25,7 @@ import torch
 from babelmill.core.words import first_line
 from babelmill.runtime.cost import peak_of
 from babelmill.runtime.watching import device_name
-from babelmill.training.batches import Sent, Stream, TokenStream, Weights
+from babelmill.training.batches import Sent, Weights
 from babelmill.training.kernels.compilation import LEAST_ROWS
 from babelmill.training.networks.network import Network
 from babelmill.training.plan.rows import Rows
@@ -81,13 +81,10 @@ class CUDAGraph:
 
 
 class Recorder:
-    """Learns from rows by repeating recordings.
+    """Learns from rows by repeating recordings. A network that is `recordable` has `FlatGradients`."""
 
-    A network that is `recordable` needs `FlatGradients` and a `TokenStream`.
-    """
-
-    def __init__(self, network: Network, stream: Stream, learn: Callable[[Any], torch.Tensor], device: torch.device):
-        """`learn`: adds the gradient of a micro-batch and returns its sums by group of targets."""
+    def __init__(self, network: Network, stream: Any, learn: Callable[[Any], torch.Tensor], device: torch.device):
+        """`stream`: a `TokenStream`, if the network is recordable; `learn`: see `Trainer._learn`."""
         self._network, self._stream, self._learn, self._device = network, stream, learn, device
         self._works, self._most = network.recordable, SECONDS * (peak_of(device_name(device)) or PEAK)
         self._given: OrderedDict[Shape, Sent] = OrderedDict()  # inputs of each shape
@@ -99,31 +96,25 @@ class Recorder:
             return False
         return self._network.flops(length, len(rows) * length, int(rows.targets.sum())) <= self._most
 
-    def forget(self) -> None:
-        """Free the memory of all recordings."""
-        for shape in list(self._recorded):
-            self._forget(shape)
-        self._given.clear()
-
-    def _forget(self, shape: Shape) -> None:
-        """Free the memory of a shape's recording, if there is one, as soon as it does not run any more."""
-        if shape in self._recorded:
-            if self._device.type == "cuda":
-                torch.cuda.synchronize()
-            del self._recorded[shape]
+    def forget(self, *shapes: Shape) -> None:
+        """Free the memory of the recordings of these shapes (default: of all), as soon as they do not run any more."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+        for shape in shapes or [*self._given]:
+            self._recorded.pop(shape, None)
+            del self._given[shape]
 
     def learn(self, rows: Rows, length: int, weights: Weights) -> torch.Tensor:
         """Add the gradient of rows, which `takes` allows.
 
         Return their sums by group of targets, to be read before the next call.
         """
-        assert isinstance(self._stream, TokenStream)
         sent, targets = self._stream.send(rows, length, weights, rounded(len(rows))), rounded(int(rows.targets.sum()))
         shape = *sent.tokens.shape, targets
         if shape not in self._given:
             self._given[shape] = sent
             if len(self._given) > SHAPES:
-                self._forget(self._given.popitem(last=False)[0])
+                self.forget(next(iter(self._given)))
             return self._network.attempt(lambda: self._compute(sent, targets))
         self._given.move_to_end(shape)
         if shape not in self._recorded and not self._record(shape):
@@ -137,7 +128,6 @@ class Recorder:
 
     def _compute(self, sent: Sent, targets: int) -> torch.Tensor:
         """Add the gradient of rows without a recording; return their sums."""
-        assert isinstance(self._stream, TokenStream)
         return self._learn(self._stream.build(sent, targets, important=True))
 
     def _record(self, shape: Shape) -> bool:

@@ -137,8 +137,8 @@ class Loop:
             log.info("%s: finishing step %d", reason, done)
         every, minutes = self._run.checkpoint_every, (time.monotonic() - self._saved) / 60  # the main process's clock
         save = bool(every and done % every == 0) or (processes.main and minutes >= self._run.checkpoint_minutes)
-        wanted = [reason is not None, save]
-        self._leaving, self._saving = map(bool, processes.max_(torch.tensor(wanted, dtype=torch.int32)))
+        wanted = torch.tensor([reason is not None, save], dtype=torch.int32)
+        self._leaving, self._saving = processes.sum_(wanted).bool().tolist()
 
     def _read(self) -> None:
         """Wait for the device, read the numbers of all unread steps, and write the lines that are due."""

@@ -100,8 +100,8 @@ class TrainingState:
 
         def refuse_others() -> None:
             usual, times = Counter(checksums).most_common(1)[0]
-            odd = [rank for rank, checksum in enumerate(checksums) if checksum != usual or 2 * times <= len(checksums)]
-            if len(set(checksums)) > 1:
+            if times < len(checksums):
+                odd = [rank for rank, sum_ in enumerate(checksums) if sum_ != usual or 2 * times <= len(checksums)]
                 raise UserError(
                     f"the weights of {' or '.join(map(processes.describe, odd))} differ from those of the others: its"
                     " GPU or its memory may be faulty, or its machine may be of another kind; run the workflow again"
