@@ -73,16 +73,6 @@ def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
     assert data.weights("later") == data.weights()
 
 
-def test_half_a_checkpoint_is_not_used(data, finished, elsewhere):
-    """Its upload was interrupted. (`test_copies.py` has the one that is whole and damaged.)"""
-    killed_after_step_40(data, elsewhere)
-    content = elsewhere._files.cat_file(path := elsewhere.path("step-00000040.safetensors"))
-    elsewhere._files.pipe_file(path, content[: len(content) // 2])
-    elsewhere._files.rm(elsewhere.path("step-00000040.json"))
-    assert "going on after step 40" not in data.train()  # but after step 20, if there was time to copy it
-    assert_same(data, finished)
-
-
 @pytest.mark.parametrize("says_whose", [True, False])
 def test_checkpoints_of_another_model_are_refused(data, finished, tmp_path, says_whose):
     """Which somebody has put into the folder of this run there."""

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import time
 
 import psutil
 import pytest
@@ -95,48 +94,3 @@ def test_two_machines_without_slurm(data, finished, free_port):
     assert [process.returncode for process in both] == [0, 0], output
     assert "going on after step" in output[0] and "2 x cpu" in output[0]
     assert_near(data, finished)
-
-
-def test_a_signal_while_the_processes_start(data):
-    """Again if it came too late, when they train."""
-    trained = True
-    while trained:
-        shutil.rmtree(data.checkpoints, ignore_errors=True)
-        process, begun = data.start("model", 2, hold="vote 1"), 0
-        launcher = psutil.Process(process.pid)
-        while begun < 2:
-            time.sleep(0.01)
-            begun = sum("babelmill.train" in worker.cmdline() for worker in launcher.children())
-        process.send_signal(signal.SIGTERM)
-        output = process.communicate()[1]
-        assert process.returncode == 75 and "Traceback" not in output, output
-        trained = list(data.checkpoints.glob("*/step-*"))
-
-
-def test_a_process_that_is_killed_while_it_leaves_is_a_failure(data):
-    """Not a clean leave with 75: a job that always dies so must not go back into its queue for ever."""
-    data.run_settings(checkpoint_every=1000, validate_every=0)
-    process = data.start("model", 2, hold="vote 13")
-    wait_for_step(data, 12, process)
-    (first,) = (w for w in psutil.Process(process.pid).children() if w.environ()["RANK"] == "0")
-    first.suspend()
-    process.send_signal(signal.SIGTERM)
-    first.kill()
-    output = process.communicate()[1]
-    assert process.returncode == 1, output
-
-
-def test_nobody_trains_on_when_the_launcher_is_killed(data):
-    data.settings(max_steps=2000)
-    process = data.start("model", 2, hold="vote 2000")
-    wait_for_step(data, 2, process)
-    process.kill()
-    process.communicate()  # ends when the last of the processes has closed it
-    (record,) = data.checkpoints.glob("*/metrics.jsonl")
-    left = max(json.loads(line)["step"] for line in record.read_text().split("\n")[:-1])
-    assert left < 2000
-    process = data.start("model", 2, hold="vote 2000")  # nobody holds the run
-    wait_for_step(data, left + 1, process)
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    assert process.returncode == 75

@@ -1,7 +1,6 @@
 """Checkpoints, the lock of a run's folder, reasons to stop, and the record."""
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -16,12 +15,11 @@ from safetensors.torch import load_file
 
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import slurm
-from babelmill.runtime.checkpoint import Checkpoints, write_tensors
-from babelmill.runtime.run_folder import Record, RunFolder
+from babelmill.runtime.checkpoint import Checkpoints, Snapshots, write_tensors
+from babelmill.runtime.run_folder import Record
 from babelmill.runtime.run_lock import holder, locked
 from babelmill.runtime.slurm import Stop
 from helpers.damage import flip_a_bit
-from helpers.training.training_data import section
 
 TENSORS = {
     "model.a": torch.arange(6.0).view(2, 3),
@@ -72,6 +70,24 @@ def test_damage_is_found_and_the_one_before_taken(tmp_path, caplog, damage):
             os.replace(tmp_path / f"step-00000002{end}", path.with_suffix(end))
     assert checkpoints.newest() == 5
     assert "step-00000010.safetensors is damaged" in caplog.text
+
+
+def test_a_writer_that_dies_leaves_no_snapshot(tmp_path):
+    """Its weights may be there, beside a .json that an earlier attempt wrote; damaged ones are refused."""
+    kept = Snapshots(tmp_path)
+    kept.save(0.00001, {"step": 1}, TENSORS, TENSORS.__getitem__)
+    (tmp_path / "snapshots/.chck_0.00001M.safetensors.abc").write_bytes(b"half")
+    assert list(kept.kept()) == ["chck_0.00001M"]
+    flip_a_bit(kept.weights("chck_0.00001M"))
+    with pytest.raises(UserError, match="missing or damaged"):
+        kept.weights("chck_0.00001M")
+
+    def dies(_name: str) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kept.save(0.00001, {"step": 1}, TENSORS, dies)
+    assert kept.kept() == {} and not list((tmp_path / "snapshots").glob(".chck*"))
 
 
 # The lock.
@@ -210,20 +226,6 @@ def test_the_record_drops_what_came_after_the_checkpoint(tmp_path):
     assert [f"{line['step']} {line['kind']}" for line in lines] == ["1 train", "2 train", "2 validation", "3 train"]
     assert lines[1]["loss"] is None
     assert not Record(path, 1).validated
-
-
-def test_the_logs_of_all_attempts_are_counted(tmp_path):
-    """Also of a run that was interrupted and begun again, where Snakemake begins with 1 again, too."""
-    before = logging.getLogger().handlers[:]
-    for _ in range(3):
-        with RunFolder(tmp_path, {}, section("run")) as folder:
-            folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
-    for handler in set(logging.getLogger().handlers) - {*before}:
-        logging.getLogger().removeHandler(handler)
-        handler.close()
-    logs = sorted(folder.path.glob("logs/*"))
-    assert [path.stem.split("_", 1)[1] for path in logs] == [f"attempt{number}" for number in (1, 2, 3)]
-    assert "attempt 3 of test on" in logs[2].read_text()
 
 
 def test_a_full_disk_while_the_record_is_written(tmp_path):

@@ -8,7 +8,7 @@ import torch
 
 from babelmill.core.files import UserError
 from babelmill.runtime import copies
-from babelmill.runtime.checkpoint import Checkpoints, Snapshots
+from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.runtime.copies import Copies
 from helpers.damage import flip_a_bit
 from helpers.object_store import object_store  # noqa: F401  a fixture
@@ -99,19 +99,6 @@ def test_weights_that_are_damaged_or_missing_there_are_not_used(machine, url, th
     save(second, 20)
     copied(url, second)
     assert copied(url, machine("c")) == 20
-
-
-def test_a_half_replaced_snapshot_is_left_out(machine, url, there, caplog):
-    first = machine("a", 10)
-    for point in (1, 2):
-        tensors = {"w": torch.full((9,), float(point))}
-        Snapshots(first.folder).save(point, {}, tensors, tensors.__getitem__)
-    copied(url, first)
-    flip_a_bit(there / "snapshots/chck_1M.safetensors")
-    second = machine("b")
-    copied(url, second)
-    assert [*Snapshots(second.folder).kept()] == ["chck_2M"]
-    assert "snapshots/chck_1M.json is damaged" in caplog.text
 
 
 def test_the_files_of_a_run_that_goes_on_are_not_replaced_by_earlier_ones(machine, url):

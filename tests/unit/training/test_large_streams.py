@@ -1,13 +1,11 @@
 """What training knows of its text is an index: rows are looked up, tokens stay in the file."""
 
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.batches import TokenStream
@@ -15,7 +13,6 @@ from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.rows import Packed
 from babelmill.training.plan.schedule import validation_bound, validation_steps
-from helpers.stages import any_settings
 from helpers.training.tiny_trainer import trainer_maker
 from helpers.training.training_data import VOCABULARY, section, write_documents
 
@@ -99,32 +96,3 @@ def test_the_bound_of_a_validation_follows_from_the_training_between_two():
     assert validation_steps(section("run", validate_every=4), 10) == [4, 8, 10]
     assert validation_steps(section("run", validate_every=5), 10) == [5, 10]
     assert validation_steps(section("run", validate_every=0), 10) == [10]
-
-
-def test_large_files_are_hashed_once(tmp_path, monkeypatch):
-    """The second check reads nothing of a file that counts as large; a change of it is seen all the same."""
-    monkeypatch.setattr(local_sources, "LARGE", 1 << 20)
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    path = folder / "train.safetensors"
-    with open(path, "wb") as file:
-        file.truncate(1 << 24)
-    manifest.write(folder, any_settings("shards"), [path.name])
-
-    def read(function) -> int:
-        before = bytes_read()
-        function()
-        return bytes_read() - before
-
-    assert read(lambda: manifest.verify(folder, path.name, remember=True)) > 1 << 24
-    assert read(lambda: manifest.verify(folder, path.name, remember=True)) < 1e5
-    with open(path, "r+b") as file:
-        file.seek(12345)
-        file.write(b"x")
-    with pytest.raises(UserError, match="damaged, its sha256 is not"):
-        manifest.verify(folder, path.name, remember=True)
-
-
-def bytes_read() -> int:
-    """What this process has read from files so far."""
-    return int(Path("/proc/self/io").read_text().split()[1])

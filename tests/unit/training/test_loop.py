@@ -97,3 +97,8 @@ def test_what_gpus_say_is_in_the_record(make, loop, stop, gpu, tmp_path):  # noq
     assert [line["step"] for line in lines] == [20, 30, 40]
     assert [line["energy"] for line in lines] == [7 + 36, 0, 0]
     assert all(line | FIGURES == line for line in lines)
+    figures = GpuFigures(torch.device("cuda", 0))
+    gpu(100)
+    assert figures.joules() == 0, "the driver was loaded again"
+    gpu(None)
+    assert figures.joules() is None

@@ -9,7 +9,6 @@ from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan import randomness
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.randomness import DOCUMENTS, ORDER
-from helpers.training.tiny_trainer import make_trainer
 from helpers.training.training_data import VOCABULARY, documents, section, stream, write_documents
 
 SEED = 7
@@ -82,11 +81,3 @@ def test_the_plan_knows_how_many_tokens_may_be_hidden(shards, objective):
         batch = tokens.micro_batch(step.rows, step.length, step.weights)
         found = np.bincount(batch.positions.numpy() // step.length, minlength=len(step.rows))
         assert found.tolist() == step.rows.targets.tolist() and found.any()
-
-
-def test_validation_stays_as_it_is(shards):
-    made = [make_trainer(shards[:2], order=order, objective="hybrid") for order in ("rows", "documents")]
-    for kind in (0, 1):
-        one, other = (trainer.validation._rows(kind) for trainer in made)
-        assert one.pieces is other.pieces is None
-        assert (one.begin == other.begin).all() and (one.targets == other.targets).all()

@@ -17,7 +17,6 @@ from babelmill.training.plan.schedule import (
     fewest_steps,
     learning_rate_factor,
     mean_from,
-    phase_starts,
     proportions,
     rows_by_step,
 )
@@ -58,14 +57,6 @@ def test_a_step_does_not_depend_on_what_was_asked_before():
     assert all(same(again.step(step), forwards[step]) for step in reversed(range(40)))
     other = Plan(settings(max_steps=40, seed=8), 1.0, counts(3000, 500))
     assert not same(other.step(3), forwards[3])
-
-
-@pytest.mark.parametrize("steps", [10, 11, 230, 400])
-def test_phases_begin_at_ceil_of_their_share(steps):
-    train = settings(max_steps=steps, sequence_lengths=[16, 32, 64], phase_starts=[0.0, 0.7, 0.9])
-    assert phase_starts(train, steps) == [0, -(-7 * steps // 10), -(-9 * steps // 10)]
-    lengths, _ = rows_by_step(train, steps)
-    assert [int((lengths == length).argmax()) for length in (16, 32, 64)] == phase_starts(train, steps)
 
 
 def test_the_batch_grows_linearly_in_tokens_through_all_phases():
@@ -185,17 +176,3 @@ def test_a_batch_smaller_than_the_ratio_needs_is_refused():
         UserError, match=r"train.global_batch_tokens = 160 .* gives 5 rows of 32 tokens at step \d+, fewer"
     ):
         Plan(settings(hybrid_ratio="7/8", max_steps=None, epochs=1), 1.0, counts(2000))
-
-
-def test_numbers_of_masked_targets():
-    plan = Plan(settings(max_steps=300, mask_rate_start=0.3, mask_rate_end=0.15), 1.0, counts(100_000))
-    steps = [plan.step(step) for step in range(300)]
-    assert steps[0].mask_rate == 0.3 and steps[150].mask_rate == pytest.approx(0.225)
-    expected = masked = 0
-    for step in steps:
-        in_masked_rows = step.rows.kind == 0
-        maskable = plan.layouts[0].targets(step.rows.row[in_masked_rows], step.length)[0]
-        taken = step.rows.targets[in_masked_rows]
-        assert (np.abs(taken - maskable * step.mask_rate) < 1).all() and (taken >= 1).all()
-        expected, masked = expected + (maskable * step.mask_rate).sum(), masked + taken.sum()
-    assert masked == pytest.approx(expected, rel=0.01)

@@ -1,6 +1,5 @@
 """One process's trainer: the loss is the one that was promised, whatever the micro-batches."""
 
-import dataclasses
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +9,6 @@ from torch.nn import functional as F
 
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
-from babelmill.train import announce
 from babelmill.training.optimization.gradients import Sharding
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker
@@ -136,32 +134,16 @@ def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, c
     torch.testing.assert_close(outcome.sums, wanted.sums)
 
 
-def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
+@pytest.mark.parametrize(
+    ("whole", "message"),
+    [
+        (False, r"a row of 128 tokens does not fit into memory; .* GiB.$"),
+        (True, r"train.micro_batch_tokens = 128 does not fit into memory; lower it; .* GiB.$"),
+    ],
+)
+def test_what_cannot_be_halved_ends_the_run(make, small_device, whole, message):
+    """A single row, and whole micro-batches, whose size is part of the result."""
     trainer = make(micro_batch_tokens=128, sequence_lengths=[128, 128], global_batch_tokens=640)
-    with pytest.raises(UserError, match=r"a row of 128 tokens does not fit into memory; .* GiB.$"):
-        trainer.run_step(STEP)
-
-
-def test_a_run_opens_with_what_it_is(make, caplog, tmp_path):
-    caplog.set_level("INFO")
-    trainer = make(learning_rate=0.004)
-    trainer.processes, trainer.plan.words_per_token = dataclasses.replace(ALONE, size=4), 0.25
-    announce(trainer, tmp_path, 12, 0, "fp32")
-    first, *lines = caplog.messages[0].splitlines()
-    words = f"{0.25 * trainer.plan.tokens_until(40):,.0f} words in all"
-    assert first.endswith(f"tokens, {words}; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
-    assert lines == [
-        "  source      random weights, seed 7",
-        "  first step  20 rows of up to 16 tokens; per process 5 rows",
-        "  last step   10 rows of up to 32 tokens; per process 2.5 rows",
-        "  rate        0.004 at its peak, lamb",
-        "  precision   fp32",
-        "  device      cpu",
-    ]
-
-
-def test_where_whole_micro_batches_are_dealt_their_size_is_not_changed(make, small_device):
-    trainer = make(micro_batch_tokens=320)
-    trainer.network.sharding = Sharding({"some weight": torch.Size([9])}, ALONE)
-    with pytest.raises(UserError, match=r"train.micro_batch_tokens = 320 does not fit into memory; lower it; .* GiB.$"):
+    trainer.network.sharding = Sharding({"some weight": torch.Size([9])} if whole else {}, ALONE)
+    with pytest.raises(UserError, match=message):
         trainer.run_step(STEP)

@@ -93,12 +93,10 @@ def test_a_point_shortly_after_the_end_is_the_end():
 
 
 def test_points_that_will_not_exist_are_named():
+    """But not those for longer runs: ten epochs over BabyLM's 10 million words never meant to reach 200 million."""
     missing = missing_points([10.0, 100.0, 200.0], 95.0)
     assert say_missing(missing, 95.0) == "run.snapshots: chck_100M, chck_200M: the run ends after 95 million words"
     assert missing_points([10.0, 100.0, 200.0], 198.0) == [] and say_missing([], 198.0) == ""
 
-
-def test_a_run_is_not_told_that_it_misses_points_for_longer_runs():
-    """Ten epochs over BabyLM's 10 million words never meant to reach its point of 200 million."""
     assert missing_points("babylm", 98.0) == [] and missing_points([float(point) for point in BABYLM], 98.0)[0] == 200
     assert missing_points("babylm", 90.5) == [100.0] and missing_points("babylm", 850.0) == [900.0]

@@ -9,6 +9,7 @@ Nothing keeps two machines from training the same run. They compute the same num
 """
 
 import logging
+import os
 import queue
 import re
 import threading
@@ -18,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from babelmill.core.files import UserError, atomic_write
+from babelmill.core.files import UserError
 from babelmill.core.words import first_line
 
 if TYPE_CHECKING:  # it imports torch, which Snakemake's process, a user of `check_package`, does without
@@ -91,9 +92,11 @@ class Copies:
             there = {path.removeprefix(f"{self._root}/") for path in self._files.find(self._root)}
             newer = sorted((step for step in steps_of(there) if step > done), reverse=True)
             if newer or not (self._folder / "attempt.json").exists():
-                self._fetch(*besides(there))  # before the checkpoint, so that all is fetched again if this is killed
+                for name in besides(there):  # before the checkpoint, so that all is fetched again if this is killed
+                    self._fetch(name)
             for step in newer:
-                self._fetch(*filter(there.__contains__, pair(step)))
+                for name in filter(there.__contains__, pair(step)):
+                    self._fetch(name)
                 if (done := self._checkpoints.newest()) == step:  # if it is damaged, a warning says so
                     log.info("fetched the checkpoint after step %s from %s", f"{step:,}", self._url)
                     break
@@ -117,11 +120,13 @@ class Copies:
             only_here = self._url, self._folder, self._error or "it does not answer"
             log.warning("%s lacks the newest checkpoint, which is only in %s (%s)", *only_here)
 
-    def _fetch(self, *names: str) -> None:
-        for name in names:
-            with atomic_write(path := self._folder / name) as file:
-                self._files.get_file(f"{self._root}/{name}", file.name)
-            self._copied[name] = stamp(path)
+    def _fetch(self, name: str) -> None:
+        path = self._folder / name
+        half = path.with_name(f".{path.name}.fetched")
+        half.parent.mkdir(parents=True, exist_ok=True)
+        self._files.get_file(f"{self._root}/{name}", str(half))
+        os.replace(half, path)
+        self._copied[name] = stamp(path)
 
     def _move(self, *_: object, **__: object) -> None:
         self._moved = time.monotonic()
