@@ -188,13 +188,10 @@ def identity(
         tokenizer, shards: the folders of the data, whose manifests are read.
         source: the folder of the model that the run continues.
     """
+    about: dict[str, Any] = {"shape": read_json(source / "config.json")} if source else {}
     data = {folder.as_posix(): manifest.digest(folder) for folder in [*shards, *([source] if source else [])]}
-    about = {
-        "settings": settings,
-        "data": data,
-        "tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"],
-    }
-    return about | ({"shape": read_json(source / "config.json")} if source else {})
+    digest = manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"]
+    return about | {"settings": settings, "data": data, "tokenizer": digest}
 
 
 def noted(path: Path) -> dict[str, Any]:

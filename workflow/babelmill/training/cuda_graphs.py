@@ -98,9 +98,9 @@ class Recorder:
 
     def forget(self, *shapes: Shape) -> None:
         """Free the memory of the recordings of these shapes (default: of all), as soon as they do not run any more."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
         for shape in shapes or [*self._given]:
+            if shape in self._recorded and self._device.type == "cuda":
+                torch.cuda.synchronize()
             self._recorded.pop(shape, None)
             del self._given[shape]
 

@@ -179,7 +179,6 @@ class Loop:
         window, trainer = self._window, self._trainer
         seconds = time.monotonic() - window.began
         peak = peak_of(device_name(trainer.device))
-        energy = {} if window.joules is None else {"energy": window.joules}
         return {
             "step": step.step + 1,
             "kind": "train",
@@ -196,7 +195,7 @@ class Loop:
             "memory": peak_memory(trainer.device),
             "skipped": window.skipped,
             **self._gpus.figures,
-            **energy,
+            **({} if window.joules is None else {"energy": window.joules}),
         }
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -204,10 +203,8 @@ class Loop:
             return
         self._folder.record.append(line)
         if line["kind"] == "train":
-            speed = f"{line['tokens_per_second']:,.0f} tokens/s"
-            self._bar.show(
-                line["tokens"], f"step {line['step']:,}/{self._steps:,}  loss {shown(line['loss'])}  {speed}"
-            )
+            step, speed = f"step {line['step']:,}/{self._steps:,}", f"{line['tokens_per_second']:,.0f} tokens/s"
+            self._bar.show(line["tokens"], f"{step}  loss {shown(line['loss'])}  {speed}")
 
     def _not_finite(self, step: Step, sums: np.ndarray, norm: float) -> None:
         """Report a step whose loss or gradient is not finite. The optimizer has already skipped it."""

@@ -248,12 +248,8 @@ class Validation:
     """
 
     def __init__(self, trainer: Trainer, layouts: Sequence[Layout], stream: Stream, tokens: int | None):
-        self._trainer, self._plan = trainer, trainer.plan
+        self._trainer, self._length = trainer, trainer.train.sequence_lengths[0]
         self.layouts, self.stream, self._tokens = layouts, stream, tokens
-        self._length = trainer.train.sequence_lengths[0]
-
-    def _rows(self, kind: int) -> Rows:
-        return every_row(self.layouts, self._length, self._plan.objective, kind, self._tokens)
 
     @torch.no_grad()
     def measure(self, leave: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
@@ -269,12 +265,12 @@ class Validation:
 
     def _measure_weights(self, leave: Callable[[], bool]) -> dict[str, Any] | None:
         """Return the fields of a validation line for the weights as they are; None if a process has to leave."""
-        trainer, plan, processes = self._trainer, self._plan, self._trainer.processes
+        trainer, plan, processes = self._trainer, self._trainer.plan, self._trainer.processes
         trainer.model.eval()
         sums, counts = no_sums(plan.groups, processes.device), np.zeros(plan.groups, dtype=np.int64)
         size, weights = processes.size, plan.objective.no_weights
         for kind in plan.objective.validated:
-            rows = self._rows(kind)
+            rows = every_row(self.layouts, self._length, plan.objective, kind, self._tokens)
             most = max(1, trainer.micro_batch_tokens // self._length)
             micro_batches = whole_rounds(split(rows, most), size if trainer.network.sharded else 1)
             for first in range(0, len(micro_batches), size):

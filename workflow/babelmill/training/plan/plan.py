@@ -77,12 +77,9 @@ class LanguageSchedule:
 
     def languages(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the language of each of `count` rows from `first` on, and its number among the language's rows."""
-        language = self._schedule[np.arange(first, first + count) % PERIOD]
-        index = np.empty(count, dtype=np.int64)
-        for i, before in enumerate(self.counts(first)):
-            mine = np.flatnonzero(language == i)
-            index[mine] = before + np.arange(len(mine))
-        return language, index
+        periods, place = np.divmod(np.arange(first, first + count), PERIOD)
+        language = self._schedule[place]
+        return language, periods * self.shares[language] + self._before[place, language]
 
 
 class Plan:
