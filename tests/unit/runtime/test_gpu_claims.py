@@ -43,20 +43,6 @@ def job(tmp_path):
         process.wait()
 
 
-def test_two_jobs_never_share_a_gpu(job):
-    assert job(1)[0] == "0"
-    assert job(2)[0] == "1,2"
-    assert "only 0 are free" in job(1)[0]
-
-
-def test_a_job_that_ends_or_is_killed_leaves_its_gpus(job):
-    seen, process = job(3)
-    assert seen == "0,1,2"
-    process.kill()
-    process.wait()
-    assert job(1)[0] == "0"
-
-
 def test_no_gpu_asked_for_is_none_seen(job):
     assert job(0)[0] == "-1"
     assert job(1, devices="-1")[0] == "-1", "all are hidden already: it trains on the CPU"
@@ -68,5 +54,11 @@ def test_a_pytorch_that_cannot_use_the_machines_gpus_does_not_train_on_the_cpu(m
         gpu_claims.claim(2)
 
 
-def test_slurm_has_chosen_already(job):
+def test_two_jobs_never_share_a_gpu(job):
+    """One that is killed leaves its own; in a SLURM job, SLURM has chosen already."""
+    seen, first = job(1)
+    assert seen == "0" and job(2)[0] == "1,2" and "only 0 are free" in job(1)[0]
     assert job(1, SLURM_JOB_ID="7")[0] == "0,1,2"
+    first.kill()
+    first.wait()
+    assert job(1)[0] == "0"

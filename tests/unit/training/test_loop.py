@@ -61,17 +61,6 @@ def test_it_leaves_before_the_allocation_ends(make, loop, stop, monkeypatch):
     assert done == list(range(11)), "after ten steps there is time for three more, and then for two"
 
 
-def test_the_numbers_of_steps_are_read_where_a_line_is_logged(make, loop, stop, monkeypatch):
-    trainer, read = make(), []
-    run = loop(trainer, Done(5, validated=True, precision="fp32"), stop)
-    monkeypatch.setattr(run, "_read", lambda read_all=run._read: (read.append(len(run._unread)), read_all()))
-    assert run.run() and read == [5, 10, 10, 10]
-    monkeypatch.setattr(loop_module, "READ_EVERY", 4)
-    run = loop(trainer, Done(30, validated=True, precision="fp32"), stop)
-    monkeypatch.setattr(run, "_read", lambda read_all=run._read: (read.append(len(run._unread)), read_all()))
-    assert run.run() and read[4:] == [4, 4, 2]
-
-
 def test_a_signal_ends_a_validation(make, loop, stop, tmp_path, monkeypatch):
     """The run has done its last step, and its checkpoint is there; what remains is its validation."""
     trainer, before = make(), []

@@ -14,7 +14,6 @@ from babelmill.config.models import OBJECTIVES as ABOUT
 from babelmill.config.resolve import ROOT
 from babelmill.evaluation.metrics import METRICS
 from babelmill.model.gpt_bert import training_mask
-from babelmill.release.card.card import ModelCard
 from babelmill.training.plan import objectives
 from helpers.training.tiny_trainer import make_trainer
 from helpers.training.training_data import VOCABULARY, documents, write_documents
@@ -80,15 +79,5 @@ def test_the_objective_of_the_guide_trains(make, monkeypatch):
 def test_what_is_known_of_an_objective_stands_in_every_table():
     names = set(get_args(schema.Train.model_fields["objective"].annotation))
     assert names == set(ABOUT) == set(objectives.OBJECTIVES)
-    for objective in names - {"labels"}:
-        card = ModelCard(
-            name="eng",
-            variants=["main"],
-            default_variant="main",
-            parameters=8,
-            code={},
-            settings={"train": {"objective": objective}},
-        )
-        assert "8 parameters, trained " in card.text(), "which has a card of its own"
     scores = {score for about in ABOUT.values() for score in about.scores}
     assert scores == set(METRICS) - {"unigram"}
