@@ -64,39 +64,37 @@ class GpuFigures:
     """
 
     def __init__(self, device: torch.device):
-        self.figures: dict[str, float] = {}
         self._device = device
-        self._counted = self._energy()
+        self._counted: float | None = None  # mJ that the GPU has used since its driver was loaded
+        self.joules()
 
     def joules(self) -> float | None:
         """Read the GPU. Return its energy since the last call (or since the beginning), in J; None if not known.
 
         It includes the work of other jobs on the same GPU.
         """
-        self.figures = {}
+        self.figures: dict[str, float] = {}
         questions: dict[str, Callable[[torch.device], float]] = {
             "gpu_utilization": torch.cuda.utilization,
             "gpu_memory": lambda gpu: torch.cuda.device_memory_used(gpu) / 2**20,
             "gpu_power": lambda gpu: torch.cuda.power_draw(gpu) / 1000,
             "gpu_temperature": torch.cuda.temperature,
+            "energy": energy,
         }
         for name, question in questions.items() if self._device.type == "cuda" else ():
             with contextlib.suppress(Exception):  # each driver has its own
                 self.figures[name] = question(self._device)
-        before, self._counted = self._counted, self._energy()
+        before, self._counted = self._counted, self.figures.pop("energy", None)
         if before is None or self._counted is None:
             return None
         return max(0, self._counted - before) / 1000  # less: the driver was loaded again
 
-    def _energy(self) -> int | None:
-        """Return what the GPU has used since its driver was loaded, in mJ."""
-        if self._device.type == "cuda" and torch.version.cuda is not None:
-            with contextlib.suppress(Exception):
-                import pynvml
 
-                handle = torch.cuda._get_pynvml_handler(self._device)
-                return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-        return None
+def energy(gpu: torch.device) -> float:
+    """Return what a GPU of NVIDIA has used since its driver was loaded, in mJ."""
+    import pynvml
+
+    return pynvml.nvmlDeviceGetTotalEnergyConsumption(torch.cuda._get_pynvml_handler(gpu))
 
 
 @contextlib.contextmanager
