@@ -58,16 +58,13 @@ def training_words(shards: Path, bytes_per_word: float | None) -> float:
     return figures["words"]["train"] if bytes_per_word is None else figures["bytes"]["train"] / bytes_per_word
 
 
-def snapshot_steps(plan: Plan, points: list[float]) -> dict[int, list[float]]:
-    """Return {step: points}: for each point, in million words, the first step after which the run has read that many.
+def snapshot_steps(plan: Plan, points: list[float]) -> dict[float, int]:
+    """Return {point: step}: for each point, in million words, the first step after which the run has read that many.
 
     A point shortly after the end of the run belongs to the last step. Later ones are dropped.
     """
-    found: dict[int, list[float]] = {}
-    for point in kept_at_the_end(points, plan.words_until(plan.steps) / 1e6):
-        step = plan.first_step_with(point * 1e6 / plan.words_per_token) or plan.steps
-        found.setdefault(step, []).append(point)
-    return found
+    kept = kept_at_the_end(points, plan.words_until(plan.steps) / 1e6)
+    return {point: plan.first_step_with(point * 1e6 / plan.words_per_token) or plan.steps for point in kept}
 
 
 class DueSnapshots:
@@ -82,16 +79,16 @@ class DueSnapshots:
         self._steps = snapshot_steps(plan, points(asked))
         self._too_late = missing_points(asked, self._read)
 
-    def due(self, done: Done) -> dict[int, list[float]]:
-        """Return {step: points} of the snapshots to be kept, and warn of those that the run will not have."""
+    def due(self, done: Done) -> dict[float, int]:
+        """Return {point: step} of the snapshots to be kept, and warn of those that the run will not have."""
         kept = self._folder.snapshots.kept()
-        left = {step: [point for point in found if name_of(point) not in kept] for step, found in self._steps.items()}
+        left = {point: step for point, step in self._steps.items() if name_of(point) not in kept}
         # Weights that are here just now can still be kept, also those of a finished run.
-        due = {step: found for step, found in left.items() if found and step >= done.steps}
+        due = {point: step for point, step in left.items() if step >= done.steps}
         if self._steps:
-            count = plural(sum(map(len, due.values())), "snapshot")
+            count = plural(len(due), "snapshot")
             log.info("run.snapshots: %s will be kept in %s million words", count, f"{self._read:,.4g}")
-        if lost := [name_of(point) for step, found in left.items() if step < done.steps for point in found]:
+        if lost := [name_of(point) for point in left if point not in due]:
             log.warning("run.snapshots: %s: the run is already further", escape.some(lost))
         if text := say_missing(self._too_late, self._read):
             log.warning("%s", text)
@@ -100,6 +97,5 @@ class DueSnapshots:
     def figures(self) -> dict[str, Any]:
         """Return the names of the snapshots that the finished run has, and of those that it does not have."""
         kept = self._folder.snapshots.kept()
-        reached = [name_of(point) for found in self._steps.values() for point in found]
-        missing = [*(name for name in reached if name not in kept), *map(name_of, self._too_late)]
+        missing = [name for name in map(name_of, [*self._steps, *self._too_late]) if name not in kept]
         return ({"snapshots": [*kept]} if kept else {}) | ({"missing_snapshots": missing} if missing else {})

@@ -68,7 +68,7 @@ class Loop:
     """Trains from the first step that is not done to the end.
 
     `done` is what the run's folder contained before, and `state` that of the loop in the checkpoint (None: there is no
-    checkpoint). `snapshots`, {step: million words}, are the steps after which to keep the weights.
+    checkpoint). `snapshots`, {million words: step}, are the steps after which to keep the weights.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Loop:
         done: Done,
         stop: Stop,
         state: dict[str, Any] | None,
-        snapshots: Mapping[int, list[float]],
+        snapshots: Mapping[float, int],
     ):
         plan = trainer.plan
         self._trainer, self._run, self._folder, self._done = trainer, folder.run, folder, done
@@ -109,7 +109,7 @@ class Loop:
             done += 1
             self._decide(done)
             due = self._logs(done) or self._saving or self._leaving or done in self._validations
-            if due or done in self._snapshots or len(self._unread) == READ_EVERY:
+            if due or done in self._snapshots.values() or len(self._unread) == READ_EVERY:
                 self._read()
             self._keep_snapshots(done)
             if self._saving or self._leaving or done == self._steps:
@@ -245,7 +245,7 @@ class Loop:
         plan, words = self._trainer.plan, self._trainer.plan.words_until(done)
         about = {"step": done, "tokens": plan.tokens_until(done), "words": round(words)}
         prefix = "model." if self._trainer.average.tensors is None else "average."
-        for point in self._snapshots.get(done, []):
+        for point in (point for point, step in self._snapshots.items() if step == done):
             began, name = time.monotonic(), name_of(point)
             self._trainer.state.with_whole(functools.partial(self._folder.snapshots.save, point, about), prefix)
             log.info("step %d: the weights after %.4g million words are kept: %s", done, words / 1e6, name)
