@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.training.plan.objectives import objective_of
-from babelmill.training.plan.plan import Plan, interleave
+from babelmill.training.plan.plan import LanguageSchedule, Plan, interleave
 from babelmill.training.plan.rows import Packed
 from babelmill.training.plan.schedule import (
     PERIOD,
@@ -128,6 +128,10 @@ def test_languages_keep_their_shares_at_every_prefix(shares):
     wanted = np.arange(1, PERIOD + 1)[:, None] * exact / PERIOD
     assert np.abs(one_hot.cumsum(0) - wanted).max() < 2
     assert np.abs(exact / PERIOD - np.array(shares) / sum(shares)).max() < 1 / PERIOD
+    first, twice = PERIOD - 50, np.tile(interleave(exact), 2)  # across the end of a period
+    language, index = LanguageSchedule(exact).languages(first, 100)
+    assert (language == twice[first : first + 100]).all()
+    assert index.tolist() == [(twice[: first + i] == each).sum() for i, each in enumerate(language)]
 
 
 def test_mixture_weights():
