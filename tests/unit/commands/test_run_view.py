@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from babelmill.commands.run_view import FailedJob, RunView, idle_gpus, summary
+from babelmill.commands.run_view import FailedJob, RunView, summary
 from babelmill.config.resolve import Configuration
 from babelmill.core.bars import TERMINAL
 from babelmill.graph import MODELS_OF, Graph
@@ -67,17 +67,6 @@ def test_a_stage_beside_the_plugin_says_warnings(tmp_path, beside, said):
     shown, log = (tmp_path / "terminal").read_text(), (tmp_path / "stage.log").read_text()
     assert re.findall(r"level (\d+)", shown) == said and re.findall(r"level (\d+)", log) == ["20", "30", "40"]
     assert "progress" in shown and "progress" in log and ("train eng  level 30" in shown) == beside
-
-
-def test_a_run_that_leaves_gpus_idle_says_so(monkeypatch):
-    """Not if it was given all, or sees none: a profile cannot know how many a machine has."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    assert idle_gpus(1).startswith(
-        "this run uses 1 of this machine's 4 GPUs: to use all, put --resources gpu=4 at the end"
-    )
-    assert idle_gpus(4) == ""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert idle_gpus(0) == idle_gpus(1) == ""
 
 
 def view(monkeypatch, **options) -> RunView:

@@ -1,6 +1,5 @@
 """Say what settings files hold of suites and tasks: where their items and rows come from, and how they are used."""
 
-import functools
 import glob
 import os
 from pathlib import Path
@@ -12,7 +11,7 @@ from babelmill.config.resolve import SOUND, Configuration
 from babelmill.config.submissions import numbers_of
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, sha256
-from babelmill.core.local_sources import expand_glob, files_of, snapshot
+from babelmill.core.local_sources import expand_glob, files_of, matched
 
 OF_SCORING = {"scored", "score", "ties", "unknown"}  # the keys of items that the stage `score` reads
 OF_ITEMS = {*ITEM_KEYS["choices"], "phenomenon", "paradigm"} - OF_SCORING  # those that the stage `suite` reads
@@ -99,13 +98,14 @@ def items_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     files = [f"{glob.escape(folder)}/{each}" for each in suite.challenge_files_of(covered)] if folder else []
     if files and (any(map(expand_glob, files)) or not suite.files):
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
-        return asked | {"sources": _snapshot(tuple(files), where)}
+        return asked | {"sources": {file: matched(file, f"{where}: suite file") for file in files}}
     if not (files := suite.files_of(covered)):
         raise UserError(f"evaluation_data = '': the suite {name} needs the BabyLM challenge's folder of this name")
     if suite.repository:
         return asked | {"files": files, "source": {"repository": suite.repository, "revision": suite.revision}}
     if name in configuration.top.suites:
-        return asked | {"sources": _snapshot(tuple(files), configuration.origin_of_name(name))}
+        where = configuration.origin_of_name(name)
+        return asked | {"sources": {file: matched(file, f"{where}: suite file") for file in files}}
     paths = [Path(path) for file in files for path in files_of(file, f"the suite {name}:")]
     found = {p.name: {"files": 1, "bytes": p.stat().st_size, "sha256": sha256(p)} for p in paths}
     return asked | {"sources": {f"{SHIPPED}{file}": each for file, each in found.items()}}  # not where this clone is
@@ -116,11 +116,6 @@ def located(source: str) -> list[str]:
     if source.startswith(SHIPPED):
         return [str(config_file(f"{SUITES}{source.removeprefix(SHIPPED)}"))]
     return files_of(source, "suite")
-
-
-@functools.cache
-def _snapshot(files: tuple[str, ...], where: str) -> dict[str, Any]:
-    return dict(snapshot(dict.fromkeys(files, where), "suite"))
 
 
 # Tasks.
@@ -170,8 +165,8 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
     if task.repository:
         asked["source"] = {"repository": task.repository, "revision": task.revision}
     else:
-        patterns = dict.fromkeys([*files["train"], *files["test"]], where.rstrip(".: "))
-        asked["sources"] = snapshot(patterns, "task", "txt" if of_words else None)
+        label, file_format = f"{where.rstrip('.: ')}: task file", "txt" if of_words else None
+        asked["sources"] = {each: matched(each, label, file_format) for each in [*files["train"], *files["test"]]}
     train, test = (
         each if task.repository else [os.path.realpath(path) for pattern in each for path in expand_glob(pattern)]
         for each in files.values()

@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 
 from babelmill.config.schema import (
     MAX_LENGTH,
+    MODEL_SECTIONS,
     BelowOne,
     Encoding,
     Integer,
@@ -290,21 +291,9 @@ class LanguageEntry(Section):
     corpus: dict[str, Any] = {}
 
 
-class Sections(Section):
-    """The sections of a model, as a file has them: each with some of its keys, which are checked for each model."""
-
-    tokenizer: dict[str, Any] = {}
-    mixture: dict[str, Any] = {}
-    model: dict[str, Any] = {}
-    train: dict[str, Any] = {}
-    labels: dict[str, Any] = {}
-    export: dict[str, Any] = {}
-    evaluation: dict[str, Any] = {}
-    card: dict[str, Any] = {}
-    predict: dict[str, Any] = {}
-    publish: dict[str, Any] = {}
-    run: dict[str, Any] = {}
-    resources: dict[str, Any] = {}
+# The sections of a model, as a file has them: each with some of its keys, which are checked for each model.
+_sections: Any = dict.fromkeys(MODEL_SECTIONS, (dict[str, Any], {}))
+Sections = create_model("Sections", __base__=Section, **_sections)
 
 
 class Preset(Sections):
@@ -318,7 +307,7 @@ class ModelEntry(Preset):
     """An entry of `models:`; it is laid over presets and the user's values for all models."""
 
     # Or `none`: `model.source`, a model of another project, is measured as it is, and not trained.
-    train: dict[str, Any] | Literal["none"] = {}  # pyright: ignore[reportIncompatibleVariableOverride]
+    train: dict[str, Any] | Literal["none"] = {}
     like: str | None = None  # another model: what this entry leaves out is as in the entry of that model, key by key
     preset: Presets = []
 

@@ -180,7 +180,7 @@ def parser(stage: Any, description: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def main(stage: type[S], function: Callable[[Job[S]], int | None], description: str | None) -> int:
+def main(stage: Any, function: Callable[[Job[S]], int | None], description: str | None) -> int:
     """Run a stage from its command line, `python -m babelmill.STAGE SETTINGS`, and return its exit code."""
     args = parser(stage, description).parse_args()
     return run(function, Job(stage, args.settings, args.threads, args.gpus, args))

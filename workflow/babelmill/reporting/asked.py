@@ -5,16 +5,35 @@ whenever they are asked for.
 """
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from babelmill import __version__
 from babelmill.config.datasets import about_task
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_json
 from babelmill.graph import Graph
 from babelmill.reporting.published import published
 from babelmill.stages import STAGES
+
+
+class Written(NamedTuple):
+    """A stage without a key: its results are written whenever they are asked for. `place`: of the result of a name."""
+
+    stage: str
+    place: str
+
+    def read(self, path: Path) -> Any:
+        """Read a settings file."""
+        return read_json(path)
+
+    def path_of(self, name: str) -> Path:
+        """Return the path of a result."""
+        return Path(self.place.format(name))
+
+
+REPORT, EXPERIMENT = Written("report", "reports/{}.html"), Written("experiment", "experiments/{}")
 
 
 def asked_of(graph: Graph, name: str) -> dict[str, Any]:
