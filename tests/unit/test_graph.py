@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from babelmill.commands.clean import unused
-from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, canonical_json, read_json, write_json
+from babelmill.core.local_sources import matched
 from babelmill.graph import Graph, reasons
 from babelmill.stages import STAGES, run_settings_of
 from helpers.results.finished import finish
@@ -128,10 +128,10 @@ def test_a_value_that_changed_since_the_last_run_is_named():
     assert found == {stage: f"runs because {of}" for stage, of in because.items()}
     assert why(graph(), "deu")["corpus deu"] == "has not run yet"
     Path("eng.txt").write_text("Another text.\n")
-    inputs._snapshot.cache_clear()
+    matched.cache_clear()
     assert why(graph())["corpus eng"] == "eng.txt changed"
     Path("eng.txt").write_text("This is eng.\n")
-    inputs._snapshot.cache_clear()
+    matched.cache_clear()
     (graph().result("evaluate", "eng").record).unlink()
     assert why(graph()) == {}, "what is made of it is there"
     (graph().result("convert", "eng").record).unlink()

@@ -257,20 +257,15 @@ class Graph:
         write_if_changed(ASKED / f"{model}.json", {each.title_for(model): each.asked for each in results})
         own = [each for each in results if each.title_for(model) == each.title and each.stage.named is None]
         counts = Counter(each.stage.stage for each in own)
-        wanted = {
-            LINKS
-            / model
-            / each.stage.stage
-            / (each.part if each.stage.several or counts[each.stage.stage] > 1 else ""): each
-            for each in own
-        }
         for path in sorted((LINKS / model).glob("**/*"), reverse=True):
-            if path.is_symlink() and path not in wanted:
-                path.unlink()
-            elif path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
-                path.rmdir()
-        for path, each in wanted.items():
-            renew_link(path, each.path)
+            with contextlib.suppress(OSError):  # there is more in it, as in a folder that a copy made of a link
+                path.unlink() if path.is_symlink() else path.rmdir()
+        for each in own:
+            stage = each.stage.stage
+            path = LINKS / model / stage / (each.part if each.stage.several or counts[stage] > 1 else "")
+            with contextlib.suppress(OSError):  # such a folder, or a file system without links
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.symlink_to(os.path.relpath(each.path, path.parent))
 
 
 def write_if_changed(path: Path, content: dict[str, Any]) -> None:
@@ -284,18 +279,6 @@ def write_if_changed(path: Path, content: dict[str, Any]) -> None:
             return
     with atomic_write(path, "w", durable=False) as opened:
         opened.write(canonical_json(content))
-
-
-def renew_link(path: Path, target: Path) -> None:
-    """Make a relative symbolic link, atomically."""
-    text = os.path.relpath(target, path.parent)
-    if path.is_symlink() and os.readlink(path) == text:
-        return
-    with contextlib.suppress(OSError):  # a file system without links, or a folder that a copy made of the link
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.symlink_to(text)
-        beside.replace(path)
 
 
 def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

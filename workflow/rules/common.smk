@@ -107,7 +107,7 @@ def one_line(function):
         try:
             return function(*wildcards, **more)
         except Exception as error:
-            if not (problem := error if isinstance(error, UserError) else trouble(error)):
+            if not (problem := trouble(error)):
                 raise
             sys.exit(escape.lines(f"error: {problem}"))
 

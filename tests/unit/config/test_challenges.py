@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import BABYLM
 from babelmill.config.submissions import rules_of_model, submission_of
 from babelmill.core.files import UserError
@@ -133,15 +133,3 @@ def test_all_that_is_missing_of_the_folder_of_the_challenge_is_named_at_once(fol
         sought = {"evaluation_data": "data", "corpus": {"decontaminate": ["comps"]}}
         Graph(configuration(more=sought, evaluation=fewer)).of_model("mine")
     assert configuration(more={"evaluation_data": "data"}, evaluation=fewer).model("mine").scored, "another model runs"
-
-
-def test_another_file_of_the_same_name_as_one_of_babelmill_matters_only_to_who_uses_it(tmp_path, monkeypatch):
-    """In a folder of `babelmill init`, which lies beside an installed release."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config/presets").mkdir(parents=True)
-    (tmp_path / "config/presets/babylm_strict.yaml").write_bytes(
-        (ROOT / "config/presets/babylm_strict.yaml").read_bytes() + b"# my note\n"
-    )
-    configuration("babylm_strict_small").model("mine")
-    with pytest.raises(UserError, match=r"presets/babylm_strict.yaml: another file than Babelmill's of this name"):
-        configuration("babylm_strict").model("mine")

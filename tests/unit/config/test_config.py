@@ -44,15 +44,6 @@ def test_defaults_hold_every_key_and_document_it():
             assert "#" in line or "[eng, zho" in line, f"no comment: {line}"
 
 
-def test_language_table_has_the_tiers_of_babybabellm():
-    groups = configuration().groups
-    assert [len(groups[f"tier{tier}"]) for tier in (1, 2, 3)] == [9, 15, 21]
-    small, all_of_them = (configuration().languages_of(f"multilingual_{name}") for name in ("small", "all"))
-    assert set(small) == set(groups["tier1"])
-    assert set(all_of_them) == {code for group in groups.values() for code in group}
-    assert set(groups["tier1"]) == {"bul", "zho", "nld", "eng", "fra", "deu", "ind", "fas", "ukr"}
-
-
 def test_later_layers_beat_earlier_ones():
     made = configuration(
         {"preset": "tiny", "corpus": {"hub": None, "builtin": "python-docs"}},

@@ -1,7 +1,6 @@
 """Presets: what each holds, which ones a model has, and presets of one's own."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,7 @@ from test_config import configuration
 
 from babelmill import cli
 from babelmill.commands.plan import size_of_model
-from babelmill.config.resolve import ROOT, Configuration
-from babelmill.core.files import UserError
+from babelmill.config.resolve import ROOT
 from babelmill.graph import Graph
 
 PRESETS = sorted(path.stem for path in (ROOT / "config/presets").glob("*.yaml"))
@@ -39,24 +37,6 @@ def test_a_model_may_have_presets_of_its_own():
     made = configuration({"models": models, "experiments": {"both": grid}})
     optimizers = [made.model(name).train.optimizer for name in ("eng", "more", "old", *made.groups["both"])]
     assert optimizers == ["muon", "muon", "lamb", "lamb", "muon"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("# Mine.\ntrain: {epoch: 3}\n", "config/presets/mine.yaml: unknown key train.epoch; did you mean epochs"),
-        (
-            "# Mine.\ntrain: {lora_alpha: 3}\n",
-            "mine.yaml: train.lora_alpha = 3, train.lora_rank = 0:",
-        ),
-    ],
-)
-def test_a_preset_of_ones_own_is_checked(tmp_path, text, message):
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "config/presets/mine.yaml").write_text(text)
-    with pytest.raises(UserError) as error:
-        Configuration([("config.yaml", {"preset": "mine"})], tmp_path).model("eng")
-    assert message in str(error.value)
 
 
 def test_presets_are_listed_with_the_first_sentence_of_their_comment(folder, capsys):

@@ -309,11 +309,6 @@ def test_the_table_above_has_every_key():
     assert {case[0] for case in cases()} == keys
 
 
-def test_every_stage_is_the_first_for_some_key():
-    firsts = {stage for case in cases() for stage in case[2].split()}
-    assert firsts == STAGES.keys() - {"baseline"}, "which lists results, and has nothing of its own"
-
-
 LLADA = {"model": {"source": "lab/LLaDA-8B", "architecture": "transformers"}, "train": {"objective": "diffusion"}}
 
 

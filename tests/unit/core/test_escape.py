@@ -74,11 +74,6 @@ def test_a_message_shows_no_key_of_an_address():
     assert escape.lines("(https://h/p?sig=a), and") == "(https://h/p?***), and", "the text's own punctuation stays"
 
 
-def test_a_long_list_ends_with_a_count():
-    assert escape.some("abc") == "a, b, c"
-    assert escape.some(range(1_000_000)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 999,990 more"
-
-
 @pytest.mark.parametrize("write", [escape.markdown, escape.code])
 def test_a_renderer_shows_exactly_the_text(write):
     """In front of, behind and between other text, and in a table: no tag, link, entity, formula or row is added."""

@@ -83,7 +83,7 @@ def test_no_name_of_a_file_speaks_to_a_terminal_or_forges_a_message(tmp_path, ca
 
     assert run(stage) == 1
     shown, log = capsys.readouterr().err, LOG.read_text()
-    cli.run(["show", str(name)])
+    cli.main(["show", str(name)])
     for text in (shown, log, "12:00:00 " + capsys.readouterr().err):
         assert "\x1b" not in text and "\u202e" not in text and "a\\x1b[2J" in text
         assert all(re.match(r"\d\d:\d\d:\d\d |  ", line) for line in text.splitlines())

@@ -54,7 +54,7 @@ def write(path: str, text: str) -> None:
 
 def snapshot() -> dict:
     """The entry of the pattern."""
-    return local_sources.snapshot({PATTERN: "config.yaml"})[PATTERN]
+    return local_sources.of_files(expand_glob(PATTERN))
 
 
 def test_what_stays_is_not_read_again(hashed):
@@ -102,12 +102,12 @@ def test_names_with_brackets_and_accents_are_found_as_they_are_written():
 
 
 def test_text_that_may_not_be_read_is_not_left_out(folder):
-    with pytest.raises(
-        UserError, match=r"config\.yaml: corpus file nothing/\*\.txt: no such file \(relative to /.*\)$"
-    ):
-        local_sources.snapshot({"nothing/*.txt": "config.yaml"})
-    with pytest.raises(UserError, match=r"texts: no such file; this is a folder: write texts/\*$"):
-        local_sources.snapshot({"texts": "config.yaml"})
+    for pattern, said in {
+        "nothing/*.txt": r"config\.yaml: nothing/\*\.txt: no such file \(relative to /.*\)$",
+        "texts": r"texts: no such file; this is a folder: write texts/\*$",
+    }.items():
+        with pytest.raises(UserError, match=said):
+            local_sources.matched(pattern, "config.yaml:")
     Path("texts/locked").mkdir()
     Path("texts/one.txt").write_text("one")
     for path in ("texts/locked", "texts/one.txt"):
