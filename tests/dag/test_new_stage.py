@@ -17,12 +17,12 @@ STAGE = '''class CountStage(Stage):
     tokenizer: schema.Tokenizer
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        return {"tokenizer": [("tokenizer", name, "")]}
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
+        return {"tokenizer": [("tokenizer", resolved.name, "")]}
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return {"tokenizer": configuration.model(name).tokenizer}
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
+        return {"tokenizer": resolved.tokenizer}
 
 
 class ShardsStage(Stage):

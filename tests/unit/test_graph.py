@@ -198,18 +198,6 @@ def test_models_that_share_a_training_keep_the_same_snapshots():
     graph({"three": {"languages": ["eng"]}}).of_model("three")
 
 
-def test_settings_that_were_edited_after_they_were_written_are_refused():
-    graph().write_settings("eng")
-    training = graph().result("train", "eng")
-    settings = read_json(training.settings_file)
-    assert STAGES["train"].read(training.settings_file).raw == settings
-    write_json(training.settings_file, settings | {"train": settings["train"] | {"seed": 9}})
-    with pytest.raises(UserError, match="was changed after it was written; delete it and run the workflow again"):
-        STAGES["train"].read(training.settings_file)
-    write_json(Path("mine.json"), settings | {"train": settings["train"] | {"seed": 9}})
-    assert STAGES["train"].read(Path("mine.json")).raw["train"]["seed"] == 9, "a job by hand has settings of its own"
-
-
 def test_what_is_published_is_the_model_that_the_settings_are_about():
     finish(made(publish={"username": "ada"}), "eng")
     asked = graph(publish={"username": "ada"})

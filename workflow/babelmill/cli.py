@@ -117,9 +117,12 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if not (problem := trouble(error)):
             raise
-        with contextlib.suppress(BrokenPipeError):
+        lost = isinstance(error, OSError)  # what was written, since the reader is gone or the disk full
+        try:
             if not isinstance(error, BrokenPipeError):
                 bars.say(escape.lines(f"error: {problem}"))
-        for stream in (sys.stdout, sys.stderr) if isinstance(error, OSError) else ():
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # what is not written when Python ends
+        except BrokenPipeError:
+            lost = True
+        for stream in (sys.stdout, sys.stderr) if lost else ():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else Python complains when it ends
         return 1

@@ -135,16 +135,13 @@ class Graph:
         """
         job = (stage, name, part)
         if job not in self._jobs:
-            kind = STAGES[stage]
-            reads = kind.reads(self.configuration, name, part)
+            kind, configuration = STAGES[stage], self.configuration
+            resolved = configuration.model(name) if kind.of == "model" else configuration.corpus(name)
+            reads = kind.reads(resolved, part)
             made_from = {role: [self.result(*each) for each in jobs] for role, jobs in reads.items() if jobs}
-            fields: dict[str, Any] = {
-                "languages": list(self.configuration.languages_of(name)) if kind.of == "model" else [name]
-            }
-            fields |= kind.asked(self.configuration, name, part)
-            fields |= {
-                "made_from": {role: [each.path.as_posix() for each in found] for role, found in made_from.items()}
-            }
+            fields: dict[str, Any] = {"languages": list(resolved.languages)}
+            fields |= kind.asked(configuration, resolved, part)
+            fields["made_from"] = {role: [each.path.as_posix() for each in found] for role, found in made_from.items()}
             if issubclass(kind, NamedStage):
                 fields["name"] = name
                 carry_name = [each for found in made_from.values() for each in found if each.stage.named]

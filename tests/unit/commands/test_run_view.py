@@ -42,16 +42,6 @@ def test_a_line_as_each_stage_begins_and_one_with_its_figures_as_it_ends(built):
     assert re.search(r"\n\n2 of 2 models converted in [\d:]+( s)?\nComplete log", output)
 
 
-def test_messages_of_stages_are_in_the_logs(built):
-    output = (built / "output.txt").read_text()
-    (log,) = (built / "logs/train").glob("eng-*.log")
-    assert "M parameters" in log.read_text() and "M parameters" not in output
-    (log,) = (built / ".snakemake/log").glob("*.log")
-    for words in ("reason: ", "Finished jobid", "2 of 2 models converted"):
-        assert words in log.read_text()
-        assert words not in output or words.startswith("2 of 2")
-
-
 @pytest.mark.parametrize(("beside", "said"), [(True, ["30"]), (False, ["20", "30", "40"])])
 def test_a_stage_beside_the_plugin_says_warnings(tmp_path, beside, said):
     code = (

@@ -1,7 +1,6 @@
 """The configuration: layers, coercion, and errors that name file, key, value and what is allowed."""
 
 import json
-import re
 import subprocess
 import sys
 
@@ -85,12 +84,10 @@ def test_config_command_prints_values_and_their_layers(tmp_path):
         command = [sys.executable, "-m", "babelmill", "config", *arguments]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
-    done = run("eng", "--profile", "profiles/demo", "--config", "train={epochs: 3}")
+    done = run("eng", "--profile", "profiles/demo", "--config", "train={max_steps: 50}")
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
-    assert lines["train.epochs"].split()[1:] == ["3.0", "--config"]
-    assert "config/demo.yaml" in lines["train.max_steps"]
-    shorter = run("eng", "--profile", "profiles/demo", "--config", "train={max_steps: 50}").stdout
-    assert re.search(r"train\.max_steps +50 +--config", shorter), "what the user types beats the demo"
+    assert lines["train.max_steps"].split()[1:] == ["50", "--config"], "what the user types beats the demo"
+    assert "config/demo.yaml" in lines["train.sequence_lengths"]
     assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
     bad = run("enf")
     assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr

@@ -369,9 +369,14 @@ def test_settings_that_a_job_cannot_use_are_refused(tmp_path):
         with pytest.raises(UserError, match=rf"^\S*settings\.json: {message}") as error:
             TrainStage.read(path)
         assert "\n" not in str(error.value)
+    write_json(path := tmp_path / f"eng-{key_of(values)}.json", values)
+    assert TrainStage.read(path).raw == values
+    write_json(path, values | {"train": values["train"] | {"seed": 9}})
+    with pytest.raises(UserError, match="was changed after it was written; delete it and run the workflow again"):
+        TrainStage.read(path)
     for damaged in ("[]", "{", ""):
         path.write_text(damaged)
-        with pytest.raises(UserError, match=r"^\S*settings\.json: "):
+        with pytest.raises(UserError, match=r"^\S*\.json: "):
             TrainStage.read(path)
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from babelmill.config import loading
-from babelmill.core.files import UserError, read_json, write_json
+from babelmill.core.files import UserError
 from babelmill.graph import Graph
 from babelmill.reporting.asked import asked_of
 from babelmill.reporting.figures import Strips
@@ -123,16 +123,6 @@ def test_each_score_stands_beside_its_baseline_and_none_is_shown_without(asked):
     assert text.count(f"unigram {unigram:.3f}") == 4, "that of the other model on the same text"
     model.scores, model.evaluation = {}, None
     assert "Models and languages" not in page(asked, [model]).partition("<header>")[2]
-
-
-def test_models_stand_in_the_order_of_the_batch(asked):
-    """Also where the stage reads it from a file, which has its keys in alphabetical order."""
-    names = ["tur", "eng", "deu"]
-    for name in ("tur", "deu"):
-        report_results.make(graph_of(), name, {})
-    write_json("report.json", asked_of(graph_of(), "+".join(names)))
-    models = read_all(read_json("report.json"), dict.fromkeys(names, ("stopped (score)", "")))
-    assert names == [*dict.fromkeys(row["model"] for row in csv_of(models))]
 
 
 def test_what_is_not_there_is_not_shown(asked):

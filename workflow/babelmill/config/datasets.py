@@ -44,12 +44,12 @@ def require_evaluation_data(configuration: Configuration, model: str) -> None:
     for name, code in of_suites:
         suite = configuration.suite(name)
         if not suite.files:
-            needed.setdefault(name, []).extend(suite.challenge_files_of(configuration.code_in(suite, code)))
+            files = suite.of_language(suite.challenge_files, configuration.code_in(suite, code))
+            needed.setdefault(name, []).extend(files)
     for name, codes in resolved.tuned.items():
         task = configuration.task(name)
         named = [pattern.removeprefix(DATA) for pattern in task.train + task.test if pattern.startswith(DATA)]
-        languages = [task.covered[configuration.code_in(task, code)] for code in codes]
-        needed[name] = [pattern.replace("{language}", each) for pattern in named for each in languages]
+        needed[name] = [each for code in codes for each in task.of_language(named, configuration.code_in(task, code))]
     lines = []
     for name, patterns in needed.items():
         missing = [p for p in dict.fromkeys(patterns) if not folder or not expand_glob(f"{glob.escape(folder)}/{p}")]
@@ -95,11 +95,12 @@ def items_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     if suite.kind == "pairs":
         items["options"] = suite.pair
     folder = folder_of_challenge(configuration) if suite.challenge_files else ""
-    files = [f"{glob.escape(folder)}/{each}" for each in suite.challenge_files_of(covered)] if folder else []
+    files = suite.of_language(suite.challenge_files, covered) if folder else []
+    files = [f"{glob.escape(folder)}/{each}" for each in files]
     if files and (any(map(expand_glob, files)) or not suite.files):
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
         return asked | {"sources": {file: matched(file, f"{where}: suite file") for file in files}}
-    if not (files := suite.files_of(covered)):
+    if not (files := suite.of_language(suite.files, covered)):
         raise UserError(f"evaluation_data = '': the suite {name} needs the BabyLM challenge's folder of this name")
     if suite.repository:
         return asked | {"files": files, "source": {"repository": suite.repository, "revision": suite.revision}}
@@ -179,7 +180,7 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
 def _files_of_task(configuration: Configuration, name: str, covered: str, split: str) -> list[str]:
     """Return the globs of a split of a task in a language."""
     task, folder = configuration.task(name), folder_of_challenge(configuration)
-    patterns = [pattern.replace("{language}", task.covered[covered]) for pattern in getattr(task, split)]
+    patterns = task.of_language(getattr(task, split), covered)
     if not folder and any(pattern.startswith(DATA) for pattern in patterns):
         raise UserError(f"evaluation_data = '': the task {name} needs the BabyLM challenge's folder of this name")
     return [f"{glob.escape(folder)}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]

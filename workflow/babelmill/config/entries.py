@@ -88,6 +88,10 @@ class Dataset(Section):
         """Return its languages: {code: the language's name in the names of the files}."""
         return {self.language: self.language} if self.language else self.languages
 
+    def of_language(self, patterns: list[str], code: str) -> list[str]:
+        """Return the globs of a language's files: with its name in place of `{language}`."""
+        return [pattern.replace("{language}", self.covered[code]) for pattern in patterns]
+
 
 class Suite(Dataset):
     """A set of items whose sentences a model scores: minimal pairs, or prompts with two or more options.
@@ -116,7 +120,8 @@ class Suite(Dataset):
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
 
     def rules(self) -> dict[str, Any]:
-        files, options = self.files + self.challenge_files, self.number_of_options
+        files = self.files + self.challenge_files
+        options = len(self.options) if isinstance(self.options, list) else None  # else items may have different numbers
         kinds = {key: kind for kind, names in ITEM_KEYS.items() for key in names}
         others = sorted(kinds.keys() & self.model_fields_set - {*ITEM_KEYS[self.kind]})
         needed = REQUIRED_ITEM_KEYS.get(self.kind, ())
@@ -139,11 +144,6 @@ class Suite(Dataset):
         }
 
     @property
-    def number_of_options(self) -> int | None:
-        """Return the number of options of every item, if they are templates; else items may have different numbers."""
-        return len(self.options) if isinstance(self.options, list) else None
-
-    @property
     def pair(self) -> list[str]:
         """Return the templates of the two sentences of a pair."""
         return [f"{{{self.good}}}", f"{{{self.bad}}}"]
@@ -158,14 +158,6 @@ class Suite(Dataset):
             elif key == "prompt" or "{" in (value or ""):
                 found[key] = value
         return found | {key: value for key in ("phenomenon", "paradigm") if "{" in (value := getattr(self, key) or "")}
-
-    def files_of(self, code: str) -> list[str]:
-        """Return the globs of a language's files."""
-        return [pattern.replace("{language}", self.covered[code]) for pattern in self.files]
-
-    def challenge_files_of(self, code: str) -> list[str]:
-        """Return the globs of a language's files in the challenge's folder."""
-        return [pattern.replace("{language}", self.covered[code]) for pattern in self.challenge_files]
 
 
 class Tuning(Section):

@@ -96,12 +96,6 @@ def of_files(paths: list[str]) -> dict[str, Any]:
     return {"files": len(paths), "bytes": sum(os.path.getsize(path) for path in paths), "sha256": digest}
 
 
-def identity(path: str | Path) -> list[int]:
-    """Return size, modification time, change time and inode of a file: an edit changes at least one of them."""
-    status = os.stat(path)
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
 def hashes(paths: Iterable[str], store: Path = HASHES) -> dict[str, str]:
     """Return {path: sha256} of files, and keep it in `store`; files that have not changed since are not read."""
     try:
@@ -111,7 +105,8 @@ def hashes(paths: Iterable[str], store: Path = HASHES) -> dict[str, str]:
     entries, spoken = {}, time.monotonic()
     names = {os.fsencode(path).decode("utf-8", "replace"): path for path in paths}  # in any locale
     for number, (name, path) in enumerate(names.items(), 1):
-        now = identity(path)
+        status = os.stat(path)
+        now = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]  # an edit changes one of them
         if name in known and known[name]["identity"] == now:
             entries[name] = known[name]
             continue
