@@ -24,7 +24,9 @@ def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str
     """Return the content of a settings file: of a stage, or of a part of it such as "score.blimp" (else the first)."""
     stage, _, part = stage.partition(".")
     matched.cache_clear()  # the test may have written other files
-    return Graph(configuration).result(stage, name, part or STAGES[stage].parts(configuration, name)[0]).asked
+    if not part and STAGES[stage].of == "model":
+        part = STAGES[stage].parts(configuration.model(name))[0]
+    return Graph(configuration).result(stage, name, part).asked
 
 
 def read_settings(stage: str, configuration: Configuration, name: str = "eng") -> Any:

@@ -234,7 +234,8 @@ class Graph:
     def places(self, model: str) -> dict[str, str]:
         """Return {title: path} of the results of a model, and of its submission to a challenge."""
         more = [
-            self.result("submission", model, part) for part in STAGES["submission"].parts(self.configuration, model)
+            self.result("submission", model, part)
+            for part in STAGES["submission"].parts(self.configuration.model(model))
         ]
         return {each.title_for(model): each.path.as_posix() for each in [*self.of_model(model), *more]}
 
@@ -298,17 +299,12 @@ def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return found + [f"{key} {before.get(key, 'unset')} -> {now.get(key, 'unset')}" for key in keys]
 
 
-def asked_before(model: str) -> dict[str, Any]:
-    """Return {title: settings} of what a model asked for in its last run; {} if it has not run, or nobody knows."""
-    with contextlib.suppress(UserError):
-        return read_object(ASKED / f"{model}.json")
-    return {}
-
-
 def reasons(model: str, results: list[Result]) -> dict[Path, list[str]]:
     """Return {path: why it would run} of the results of a model, in the order of the stages; [] if it would not."""
-    before, run = asked_before(model), {each.path for each in results[-1].runs()}
-    found: dict[Path, list[str]] = {}
+    before, found = dict[str, Any](), dict[Path, list[str]]()
+    with contextlib.suppress(UserError):  # it has not run, or nobody knows
+        before = read_object(ASKED / f"{model}.json")
+    run = {each.path for each in results[-1].runs()}
     for each in results:
         found[each.path] = []
         if each.path in run:

@@ -106,12 +106,12 @@ class Stage(Settings):
     made_from: dict[str, list[str]] = {}  # {role: the results that the job reads}
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
         """Return the parts that a model has of this stage, such as suites; [""] for one job, [] for none."""
         return [""]
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
         """Raise a UserError if a model does not have a result that carries its name."""
 
     @classmethod
@@ -388,9 +388,9 @@ class ShardsStage(Stage):
     code_list: str | None = None
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
         """Return the languages of a model."""
-        return list(configuration.languages_of(model))
+        return list(resolved.languages)
 
     @classmethod
     def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
@@ -532,9 +532,9 @@ class ScoreStage(Stage):
         )
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
         """Return the suites that a model is scored on."""
-        return list(configuration.model(model).scored)
+        return list(resolved.scored)
 
     @classmethod
     def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
@@ -580,8 +580,8 @@ class TuneStage(Stage):
     keep: bool = False  # whether the tuned weights are kept
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
-        return tunings(configuration.model(model))
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
+        return [f"{task}.{seed}" for task, seeds in resolved.seeds.items() for seed in seeds]
 
     @classmethod
     def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
@@ -613,11 +613,11 @@ class ConvertStage(NamedStage):
     source: str | None = None  # the model of this workflow that it continues
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
         """Refuse a model of another project, and one of a challenge that would read more words than this allows."""
-        resolved = configuration.model(model)
         if not resolved.trained:
-            raise UserError(f"model {model} is not trained here (train: none): the target is baselines/{model}.json")
+            name = resolved.name
+            raise UserError(f"model {name} is not trained here (train: none): the target is baselines/{name}.json")
         if rules := submissions.rules_of_model(resolved):
             submissions.refuse_more_words(resolved, rules)
 
@@ -649,9 +649,9 @@ class BaselineStage(NamedStage):
     named = "baselines/{model}.json"
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
-        if configuration.is_trained(model):
-            raise UserError(f"model {model} is trained here: the target is converted/{model}")
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
+        if resolved.trained:
+            raise UserError(f"model {resolved.name} is trained here: the target is converted/{resolved.name}")
 
     @classmethod
     def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
@@ -675,19 +675,17 @@ class PredictStage(NamedStage):
     table: dict[str, Any] = {}  # the file, its sha256 (None if there is no such file), and how it is read
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
         """Return the tables in `predict.inputs` of a model that learns labels."""
-        resolved = configuration.model(model)
         return list(resolved.predict.inputs) if resolved.learns_labels else []
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
         """Refuse a model without labels, and a table that is not there or lacks a column: else after the training."""
-        resolved = configuration.model(model)
         if not resolved.learns_labels:
-            raise UserError(f"model {model} learns no labels (train.objective): there are no codes to predict")
+            raise UserError(f"model {resolved.name} learns no labels (train.objective): there are no codes to predict")
         table = cls.asked(configuration, resolved, part)["table"]
-        path, where = table["file"], f"predict.inputs.{part} of model {model}"
+        path, where = table["file"], f"predict.inputs.{part} of model {resolved.name}"
         if not Path(path).is_file():
             raise UserError(f"{where}: {path}: {not_found(path)}")
         if (suffix := Path(path).suffix) in DELIMITERS:  # other files are looked at by the stage alone
@@ -743,15 +741,14 @@ class SubmissionStage(NamedStage):
     missing_at_checkpoints: dict[str, str] = {}
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
         """Return one part for a model that has scores for its challenge."""
-        resolved = configuration.model(model)
         return [""] if resolved.trained and submissions.backend_of(resolved) else []
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
         """Refuse a model of no challenge, and say what one lacks."""
-        submissions.refuse_submission(configuration.model(model))
+        submissions.refuse_submission(resolved)
 
     @classmethod
     def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
@@ -777,15 +774,15 @@ class PublishStage(NamedStage):
     repository: str
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
         """Refuse a model of another project."""
-        ConvertStage.refuse(configuration, model, part)
+        ConvertStage.refuse(configuration, resolved, part)
 
     @classmethod
     def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
         """Return the converted model, and the submission of a model of a challenge."""
-        submitted = [resolved.name] if resolved.trained and submissions.backend_of(resolved) else []
-        return {"converted": [("convert", resolved.name, "")], "submission": all_of("submission", submitted)}
+        submitted = [("submission", resolved.name, part) for part in SubmissionStage.parts(resolved)]
+        return {"converted": [("convert", resolved.name, "")], "submission": submitted}
 
     @classmethod
     def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
@@ -808,16 +805,11 @@ def exported(resolved: ResolvedModel) -> list[tuple[str, str, str]]:
     return [("export" if resolved.trained else "base_model", resolved.name, "")]
 
 
-def tunings(resolved: ResolvedModel) -> list[str]:
-    """Return each task that a model is tuned for with each of its seeds, such as "rte.42"."""
-    return [f"{task}.{seed}" for task, seeds in resolved.seeds.items() for seed in seeds]
-
-
 def scores_of(resolved: ResolvedModel) -> Reads:
     """Return the jobs that score a model on its suites, and that fine-tune it for its tasks."""
     return {
-        "scores": [("score", resolved.name, suite) for suite in resolved.scored],
-        "tuned": [("tune", resolved.name, tuned) for tuned in tunings(resolved)],
+        "scores": [("score", resolved.name, suite) for suite in ScoreStage.parts(resolved)],
+        "tuned": [("tune", resolved.name, tuned) for tuned in TuneStage.parts(resolved)],
     }
 
 

@@ -170,7 +170,7 @@ def asked_for():
 def write_settings(stage, model):
     """Write the settings files of what a model needs for a stage whose results carry its name, such as `convert`."""
     GRAPH.write_settings(model)
-    for part in STAGES[stage].parts(CONFIG, model):
+    for part in STAGES[stage].parts(CONFIG.model(model)):
         GRAPH.write(GRAPH.result(stage, model, part))
 
 
@@ -243,8 +243,7 @@ def named_inputs(stage):
     @one_line
     def of(wildcards):
         model, part = wildcards.model, getattr(wildcards, "input", "")
-        CONFIG.model(model)  # it raises an error for an unknown one
-        STAGES[stage].refuse(CONFIG, model, part)
+        STAGES[stage].refuse(CONFIG, CONFIG.model(model), part)
         if not workflow.is_main_process:
             return inputs_of(GRAPH.find(stage, ".".join(filter(None, (model, part)))))
         if stage == "publish":

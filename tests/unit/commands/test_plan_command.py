@@ -169,7 +169,7 @@ def test_what_cannot_work_or_will_be_missing_is_said(workspace):
     output = printed(workspace, "eng", "deu")[1]
     assert "eng, deu: train.global_batch_tokens = 1,048,576 is more than its whole text." in output
     assert re.search(r"\n(eng|deu|eng, deu): only \d+ documents? for validation: raise", output)
-    assert "no snapshot chck_5M: it reads about" in output and "chck_0.0002M" not in output
+    assert "run.snapshots: chck_5M: the run ends after about" in output and "chck_0.0002M" not in output
 
 
 OLD, NEW = "fma sse4_2 avx avx2", "fma avx avx2 avx512f avx512dq avx512bw avx512vl"

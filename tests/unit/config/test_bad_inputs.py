@@ -125,7 +125,7 @@ def test_a_mistake_in_a_model_stops_only_who_asks_for_it():
     models = "models: {bad: {languages: [eng], train: {epochs: many}}, odd: {languages: [enf]}}\n"
     Path("mine.yaml").write_text(models + "evaluation: {suites: [english_basics]}\n")
     made = loading.load(["mine.yaml"])
-    assert made.model("eng") and STAGES["score"].parts(made, "eng") == ["english_basics"]
+    assert made.model("eng") and STAGES["score"].parts(made.model("eng")) == ["english_basics"]
     refused("train.epochs = 'many'", configfiles=("mine.yaml",), name="bad")
 
 

@@ -276,7 +276,7 @@ def results_of(graph: Graph) -> list[Result]:
     """Return all results of the model, also what is made of its converted folder."""
     results = graph.of_model("m")
     for stage in ("predict", "submission", "publish"):
-        results += [graph.result(stage, "m", part) for part in STAGES[stage].parts(graph.configuration, "m")]
+        results += [graph.result(stage, "m", part) for part in STAGES[stage].parts(graph.configuration.model("m"))]
     return results
 
 
@@ -397,9 +397,9 @@ def test_settings_files_are_written_where_they_differ(folder):
 
 def test_predictions_of_a_model_without_labels_and_of_no_table_are_refused(project):
     with pytest.raises(UserError, match=r"model eng learns no labels \(train\.objective\)"):
-        STAGES["predict"].refuse(configuration(TEXT), "eng", "census")
+        STAGES["predict"].refuse(made := configuration(TEXT), made.model("eng"), "census")
     made = configuration(BASE | LABELS)
-    STAGES["predict"].refuse(made, "m", "census")
+    STAGES["predict"].refuse(made, made.model("m"), "census")
     Path("census.csv").unlink()
     with pytest.raises(UserError, match=r"predict\.inputs\.census of model m: census\.csv: no such file"):
-        STAGES["predict"].refuse(made, "m", "census")
+        STAGES["predict"].refuse(made, made.model("m"), "census")

@@ -34,7 +34,7 @@ def unused(graph: Graph) -> Iterator[Path]:
         for each in graph.of_model(model):
             names[each.stage.stage].add(each.name)
         for stage in ("predict", "submission"):
-            parts = STAGES[stage].parts(configuration, model)
+            parts = STAGES[stage].parts(configuration.model(model))
             names[stage] |= {".".join(filter(None, (model, part))) for part in parts}
         names["publish"].add(model)
     kept = {top / stage: named for stage, named in names.items() for top in (RESULTS, UNFINISHED, SETTINGS)}

@@ -47,13 +47,12 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
         model: {
             "languages": configuration.languages_of(model),
             "suites": list(configuration.model(model).scored),
-            "tasks": STAGES["tune"].parts(configuration, model),
+            "tasks": STAGES["tune"].parts(configuration.model(model)),
             "results": graph.places(model),
         }
         for model in models
     }
     codes = list(dict.fromkeys(code for model in of_models.values() for code in model["languages"]))
-    covering = [suite for model in of_models.values() for suite in model["suites"]]
     evaluations = [configuration.model(model).evaluation for model in models]
     suites = [suite for each in evaluations for suite in [*each.suites, *each.snapshot_suites]]
     tasks = dict.fromkeys(part.rpartition(".")[0] for model in of_models.values() for part in model["tasks"])
@@ -62,7 +61,7 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
         "order": models,  # a file has its keys in alphabetical order
         "models": of_models,
         "languages": {code: configuration.table[code].name for code in codes},
-        "suites": {suite: about_suite(configuration, suite, codes) for suite in dict.fromkeys([*covering, *suites])},
+        "suites": {suite: about_suite(configuration, suite, codes) for suite in dict.fromkeys(suites)},
         "tasks": {
             task: about_task(configuration, task) | {"metric": configuration.task(task).metric} for task in tasks
         },
