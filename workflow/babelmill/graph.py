@@ -186,7 +186,6 @@ class Graph:
 
     def of_model(self, model: str) -> list[Result]:
         """Return the results that a model needs, in the order of the stages, each after its upstream."""
-        self.configuration.model(model)  # it raises an error for an unknown one
         inputs.check(self.configuration, model)
         found: dict[Path, Result] = {}
 

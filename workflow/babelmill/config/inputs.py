@@ -73,8 +73,7 @@ def check(configuration: Configuration, model: str) -> None:
         if not (text.corpus.validation_share or text.corpus.validation_files or hub_datasets(text)):
             where = f"{text.origins['corpus.validation_share']}: corpus.validation_share = 0 of {code}"
             raise UserError(f"{where}: no text is set aside for validation: {set_aside(text.corpus)}")
-    for code in resolved.languages if resolved.learns_labels else ():
-        if not configuration.corpus(code).corpus.label_columns:
+        if resolved.learns_labels and not text.corpus.label_columns:
             where = f"{resolved.origins['train.objective']}: train.objective = labels of model {model}"
             raise UserError(f"{where}: languages.{code}.corpus.label_columns is expected")
     require_evaluation_data(configuration, model)

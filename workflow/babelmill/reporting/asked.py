@@ -42,26 +42,25 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
     `name`: a group, a model, `all`, or several of them joined by `+`.
     """
     configuration = graph.configuration
-    models = configuration.models_of(name.split("+"))
-    of_models = {
-        model: {
-            "languages": configuration.languages_of(model),
-            "suites": list(configuration.model(model).scored),
-            "tasks": STAGES["tune"].parts(configuration.model(model)),
-            "results": graph.places(model),
-        }
-        for model in models
-    }
-    codes = list(dict.fromkeys(code for model in of_models.values() for code in model["languages"]))
-    evaluations = [configuration.model(model).evaluation for model in models]
-    suites = [suite for each in evaluations for suite in [*each.suites, *each.snapshot_suites]]
-    tasks = dict.fromkeys(part.rpartition(".")[0] for model in of_models.values() for part in model["tasks"])
+    models = [configuration.model(each) for each in configuration.models_of(name.split("+"))]
+    codes = list(dict.fromkeys(code for model in models for code in model.languages))
+    evaluations = [model.evaluation for model in models]
+    suites = dict.fromkeys(suite for each in evaluations for suite in [*each.suites, *each.snapshot_suites])
+    tasks = dict.fromkeys(task for model in models for task in model.seeds)
     return {
         "name": name,
-        "order": models,  # a file has its keys in alphabetical order
-        "models": of_models,
+        "order": [model.name for model in models],  # a file has its keys in alphabetical order
+        "models": {
+            model.name: {
+                "languages": model.languages,
+                "suites": list(model.scored),
+                "tasks": STAGES["tune"].parts(model),
+                "results": graph.places(model.name),
+            }
+            for model in models
+        },
         "languages": {code: configuration.table[code].name for code in codes},
-        "suites": {suite: about_suite(configuration, suite, codes) for suite in dict.fromkeys(suites)},
+        "suites": {suite: about_suite(configuration, suite, codes) for suite in suites},
         "tasks": {
             task: about_task(configuration, task) | {"metric": configuration.task(task).metric} for task in tasks
         },
