@@ -4,14 +4,12 @@ import json
 import subprocess
 import sys
 
-import pytest
 import yaml
 
 from babelmill.config.entries import User
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS
-from babelmill.core.files import UserError
 from helpers.stages import settings_of
 
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
@@ -19,16 +17,6 @@ TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
 
 def configuration(*layers):
     return Configuration([(f"layer{number}.yaml", layer) for number, layer in enumerate(layers)])
-
-
-def refused(*layers, name="eng"):
-    """The one line of error for these layers."""
-    with pytest.raises(UserError) as error:
-        made = configuration(*layers)
-        settings_of(made, name, "train")
-        settings_of(made, name, "corpus")
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def test_defaults_hold_every_key_and_document_it():

@@ -54,7 +54,6 @@ OF_HUB = corpora(files=[])
 FILTERED = {"corpus": {"language_filter": {"model": "py3langid"}}}
 SAMPLE = OF_HUB | {"corpus": {"budget": 5}}
 CAUSAL, MASKED = train(objective="causal"), train(objective="masked")
-DIFFUSION = train(objective="diffusion")
 NORBERT4 = {"model": {"architecture": "norbert4"}} | MASKED
 GPT2 = {"model": {"architecture": "transformers", "config": {"model_type": "gpt2"}}} | CAUSAL
 CONTINUED = {"model": {"source": "other"}}
