@@ -43,20 +43,6 @@ def test_converted_models_and_a_changed_setting(workspace):
     assert re.search(r"^eng +tokenizer +waiting$", status(workspace, "eng")[0]["eng"])
 
 
-def test_a_failed_stage_its_error_and_its_log(workspace):
-    """A mistake in one model is in its row and hides no other."""
-    models = {"eng": {"tokenizer": {"vocab_size": 100_000}}}
-    workspace.configure(SMALL | {"models": models})
-    assert workspace.snakemake("converted/eng", "converted/deu", "--keep-going", check=False).returncode == 1
-    one = {"languages": ["eng"], "evaluation": {"suites": ["nosuch"]}}
-    workspace.configure(SMALL | {"models": models | {"one": one}})
-    lines, rest = status(workspace, "eng", "deu", "one")
-    assert re.search(r"tokenizer +failed +tokenizer.vocab_size = 100000: ", lines["eng"])
-    assert "converted" in lines["deu"] and re.search(r"failed .*nosuch", lines["one"])
-    log = f"logs/tokenizer/{result(workspace, 'tokenizer').name}.log"
-    assert rest == ["3 models: 1 converted, 2 failed", f"eng: {log}"]
-
-
 def test_the_table_shows_no_key_of_an_address():
     failed = Status("eng", "train", "failed", note="cannot read https://me:pw@host/a?sig=1f")
     assert "cannot read https://***@host/a?***\n" in status_table([failed], 200)
