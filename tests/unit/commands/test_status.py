@@ -40,7 +40,9 @@ def test_converted_models_and_a_changed_setting(workspace):
     assert set(lines) == {"eng", "deu"} and rest == ["2 models: 2 converted"]
     assert re.search(r"convert +converted +8/8 +\d+\.\d{3} +[\d,]+$", lines["eng"]), "no attempt, no job"
     workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
-    assert re.search(r"^eng +tokenizer +waiting$", status(workspace, "eng")[0]["eng"])
+    assert re.search(r"^eng +tokenizer +waiting$", status(workspace, "eng", "--watch", "60")[0]["eng"]), "no terminal"
+    refused = workspace.python("-m", "babelmill", "status", "--watch", "0")
+    assert refused.returncode == 1 and "--watch 0: give 1 to 3600 seconds" in refused.stderr
 
 
 def test_the_table_shows_no_key_of_an_address():
@@ -168,9 +170,3 @@ def read_until(control: int, words: str) -> None:
         assert time.monotonic() < end, shown
         if select.select([control], [], [], 0.5)[0]:
             shown += os.read(control, 65536).decode()
-
-
-def test_seconds_and_a_file_instead_of_a_terminal(workspace):
-    assert "2 converted" in workspace.babelmill("status", "--watch", "60")
-    refused = workspace.python("-m", "babelmill", "status", "--watch", "0")
-    assert refused.returncode == 1 and "--watch 0: give 1 to 3600 seconds" in refused.stderr
