@@ -16,7 +16,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from babelmill.config import datasets, inputs
+from babelmill.core.local_sources import matched
 from helpers import ROOT
 from helpers.programs.prepared import run_module, run_python, start_server
 
@@ -203,8 +203,7 @@ def workspace(built, tmp_path) -> Workspace:
 @pytest.fixture(autouse=True)
 def forget_files() -> None:
     """Have no test know files of another's folder: a process reads most files of the settings only once."""
-    for read in (inputs._folder, inputs._snapshot, datasets._snapshot):
-        read.cache_clear()
+    matched.cache_clear()
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ STAGE = '''class CountStage(Stage):
     tokenizer: schema.Tokenizer
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        return {"tokenizer": [("tokenizer", name, "")]}
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
+        return {"tokenizer": [("tokenizer", resolved.name, "")]}
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return {"tokenizer": configuration.model(name).tokenizer}
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
+        return {"tokenizer": resolved.tokenizer}
 
 
 class ShardsStage(Stage):
@@ -75,8 +75,8 @@ def checkout(workspace, tmp_path) -> Checkout:
 
 def test_where_the_deliverable_needs_it_it_runs_and_the_commands_know_it(checkout):
     assert checkout.would_run("converted/eng") == []  # nothing depends on it
-    tokenizer = '            "tokenizer": [("tokenizer", name, "")],\n            "corpora"'
-    checkout.package("stages.py", tokenizer, '            "count": [("count", name, "")],\n' + tokenizer)
+    tokenizer = '            "tokenizer": [("tokenizer", resolved.name, "")],\n            "corpora"'
+    checkout.package("stages.py", tokenizer, '            "count": [("count", resolved.name, "")],\n' + tokenizer)
     assert checkout.would_run("converted/eng") == ["count", "convert"]
     output = checkout.babelmill("why", "eng")
     assert "count            has not run yet" in output and "convert          runs because count does" in output

@@ -1,4 +1,4 @@
-"""A group in which some models fail: the others are converted, and the end says what failed, where and why."""
+"""A group in which some models fail: the others are converted; the end and the status say what failed, where and why."""
 
 import re
 
@@ -31,5 +31,11 @@ def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
     assert sorted(failed) == [("tokenizer", "greedy")] * 2 + [("train", "hasty")] * 2
     assert output.count(f"    {log}\n") == 1 and output.count("error: tokenizer.vocab_size = 100000") == 1
     assert output.count("tokenizer.vocab_size = 100000") == 3, "of each attempt, and in the summary"
+    models |= {"one": {"languages": ["eng"], "evaluation": {"suites": ["nosuch"]}}}
+    workspace.configure(SMALL | {"models": models})
+    status = workspace.babelmill("status", "greedy", "deu", "one")
+    assert re.search(r"^greedy +tokenizer +failed +tokenizer.vocab_size = 100000: ", status, re.MULTILINE)
+    assert re.search(r"^one +failed .*nosuch", status, re.MULTILINE), "a mistake in one model hides no other"
+    assert status.endswith(f"3 models: 1 converted, 2 failed\ngreedy: {log.rstrip(':')}\n")
     for noise in ("Error in rule", "RuleException", "Traceback", "WorkflowError", "Select jobs", "reason"):
         assert noise not in output

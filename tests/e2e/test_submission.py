@@ -169,5 +169,5 @@ def test_a_model_that_has_nothing_to_submit_is_refused_before_anything_runs(fold
     values = {"models": {"mine": model}}
     configuration = Configuration([("config/config.yaml", values)])
     with pytest.raises(UserError, match=line):
-        STAGES["submission"].refuse(configuration, "mine", "")
-    assert STAGES["submission"].parts(configuration, "mine") == [], "the model itself is made as any other"
+        STAGES["submission"].refuse(configuration, configuration.model("mine"), "")
+    assert STAGES["submission"].parts(configuration.model("mine")) == [], "the model itself is made as any other"

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from babelmill.config import datasets, inputs
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
+from babelmill.core.local_sources import matched
 from babelmill.core.stage_entry import Job
 from babelmill.graph import Graph
 from babelmill.stages import STAGES
@@ -23,9 +23,10 @@ from babelmill.stages import STAGES
 def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str, Any]:
     """Return the content of a settings file: of a stage, or of a part of it such as "score.blimp" (else the first)."""
     stage, _, part = stage.partition(".")
-    for read in (inputs._folder, inputs._snapshot, datasets._snapshot):  # the test may have written other files
-        read.cache_clear()
-    return Graph(configuration).result(stage, name, part or STAGES[stage].parts(configuration, name)[0]).asked
+    matched.cache_clear()  # the test may have written other files
+    if not part and STAGES[stage].of == "model":
+        part = STAGES[stage].parts(configuration.model(name))[0]
+    return Graph(configuration).result(stage, name, part).asked
 
 
 def read_settings(stage: str, configuration: Configuration, name: str = "eng") -> Any:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from babelmill.commands.clean import unused
-from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, canonical_json, read_json, write_json
+from babelmill.core.local_sources import matched
 from babelmill.graph import Graph, reasons
 from babelmill.stages import STAGES, run_settings_of
 from helpers.results.finished import finish
@@ -128,10 +128,10 @@ def test_a_value_that_changed_since_the_last_run_is_named():
     assert found == {stage: f"runs because {of}" for stage, of in because.items()}
     assert why(graph(), "deu")["corpus deu"] == "has not run yet"
     Path("eng.txt").write_text("Another text.\n")
-    inputs._snapshot.cache_clear()
+    matched.cache_clear()
     assert why(graph())["corpus eng"] == "eng.txt changed"
     Path("eng.txt").write_text("This is eng.\n")
-    inputs._snapshot.cache_clear()
+    matched.cache_clear()
     (graph().result("evaluate", "eng").record).unlink()
     assert why(graph()) == {}, "what is made of it is there"
     (graph().result("convert", "eng").record).unlink()
@@ -196,18 +196,6 @@ def test_models_that_share_a_training_keep_the_same_snapshots():
     ):
         asked.of_model("three")
     graph({"three": {"languages": ["eng"]}}).of_model("three")
-
-
-def test_settings_that_were_edited_after_they_were_written_are_refused():
-    graph().write_settings("eng")
-    training = graph().result("train", "eng")
-    settings = read_json(training.settings_file)
-    assert STAGES["train"].read(training.settings_file).raw == settings
-    write_json(training.settings_file, settings | {"train": settings["train"] | {"seed": 9}})
-    with pytest.raises(UserError, match="was changed after it was written; delete it and run the workflow again"):
-        STAGES["train"].read(training.settings_file)
-    write_json(Path("mine.json"), settings | {"train": settings["train"] | {"seed": 9}})
-    assert STAGES["train"].read(Path("mine.json")).raw["train"]["seed"] == 9, "a job by hand has settings of its own"
 
 
 def test_what_is_published_is_the_model_that_the_settings_are_about():

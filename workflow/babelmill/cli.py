@@ -74,16 +74,6 @@ def refuse_another_checkout() -> None:
         )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run a command, and return its exit code: 1 after an error. Whoever reads its output may stop at any time."""
-    try:
-        return run(sys.argv[1:] if arguments is None else arguments)
-    except BrokenPipeError:
-        discard(sys.stdout)
-        discard(sys.stderr)
-        return 1
-
-
 class Terminal:
     """Writes to a stream so that a terminal obeys nothing that stands in names or data."""
 
@@ -99,38 +89,40 @@ class Terminal:
         return getattr(self._stream, name)
 
 
-def discard(stream: TextIO) -> None:
-    """Send the unwritten output of a stream to /dev/null when Python flushes it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
 def run(arguments: list[str]) -> int:
     """Parse the arguments, run the command, and return its exit code."""
+    args = parser_for(arguments[:1]).parse_args(arguments)
+    for name, value in vars(args).items():
+        if isinstance(value, Path):  # a shell expands `--out ~/a`, but not `--out=~/a`
+            setattr(args, name, Path(os.path.expanduser(str(value))))
+    configure_logging(None)
+    if args.command != "init":  # which makes a folder elsewhere, and may be called where the wheel was made
+        refuse_another_checkout()
+        manifest.refuse_earlier_results()
+    shown: Any = Terminal(sys.stdout) if sys.stdout.isatty() else sys.stdout
+    with contextlib.redirect_stdout(shown):
+        return command_module(args.command).run(args) or 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command, and return its exit code: 1 after an error. Whoever reads its output may stop at any time."""
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # so that PyTorch's waiting threads do not keep the cores busy
     try:
         try:
-            args = parser_for(arguments[:1]).parse_args(arguments)
-            for name, value in vars(args).items():
-                if isinstance(value, Path):  # a shell expands `--out ~/a`, but not `--out=~/a`
-                    setattr(args, name, Path(os.path.expanduser(str(value))))
-            configure_logging(None)
-            if args.command != "init":  # which makes a folder elsewhere, and may be called where the wheel was made
-                refuse_another_checkout()
-                manifest.refuse_earlier_results()
-            shown: Any = Terminal(sys.stdout) if sys.stdout.isatty() else sys.stdout
-            with contextlib.redirect_stdout(shown):
-                return command_module(args.command).run(args) or 0
+            return run(sys.argv[1:] if arguments is None else arguments)
         finally:
             sys.stdout.flush()
-    except UserError as error:
-        bars.say(escape.lines(f"error: {error}"))
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        raise
     except Exception as error:
         if not (problem := trouble(error)):
             raise
-        bars.say(escape.lines(f"error: {problem}"))
-        discard(sys.stdout)
-    return 1
+        lost = isinstance(error, OSError)  # what was written, since the reader is gone or the disk full
+        try:
+            if not isinstance(error, BrokenPipeError):
+                bars.say(escape.lines(f"error: {problem}"))
+        except BrokenPipeError:
+            lost = True
+        for stream in (sys.stdout, sys.stderr) if lost else ():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else Python complains when it ends
+        return 1

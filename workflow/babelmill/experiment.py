@@ -7,28 +7,14 @@ have the mean of each cell over its seeds; `page.html` is a report of the models
 """
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from babelmill.core import stage_entry
-from babelmill.core.files import atomic_write, read_json, write_text
+from babelmill.core.files import atomic_write, write_text
 from babelmill.experiments.tables import comparison, experiment_page, latex, markdown, with_cells
+from babelmill.reporting.asked import EXPERIMENT
 from babelmill.reporting.results import read_all
 from babelmill.reporting.table import score_table, write_csv
-
-
-class Experiment:
-    """The stage `experiment`. It has no key: it is written whenever it is asked for."""
-
-    stage = "experiment"
-
-    @classmethod
-    def read(cls, path: Path) -> Any:
-        return read_json(path)
-
-    @classmethod
-    def path_of(cls, name: str) -> Path:
-        return Path("experiments", name)
 
 
 def run(job: stage_entry.Job[Any]) -> None:
@@ -45,4 +31,4 @@ def run(job: stage_entry.Job[Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(stage_entry.main(Experiment, run, __doc__))
+    sys.exit(stage_entry.main(EXPERIMENT, run, __doc__))

@@ -135,16 +135,13 @@ class Graph:
         """
         job = (stage, name, part)
         if job not in self._jobs:
-            kind = STAGES[stage]
-            reads = kind.reads(self.configuration, name, part)
+            kind, configuration = STAGES[stage], self.configuration
+            resolved = configuration.model(name) if kind.of == "model" else configuration.corpus(name)
+            reads = kind.reads(resolved, part)
             made_from = {role: [self.result(*each) for each in jobs] for role, jobs in reads.items() if jobs}
-            fields: dict[str, Any] = {
-                "languages": list(self.configuration.languages_of(name)) if kind.of == "model" else [name]
-            }
-            fields |= kind.asked(self.configuration, name, part)
-            fields |= {
-                "made_from": {role: [each.path.as_posix() for each in found] for role, found in made_from.items()}
-            }
+            fields: dict[str, Any] = {"languages": list(resolved.languages)}
+            fields |= kind.asked(configuration, resolved, part)
+            fields["made_from"] = {role: [each.path.as_posix() for each in found] for role, found in made_from.items()}
             if issubclass(kind, NamedStage):
                 fields["name"] = name
                 carry_name = [each for found in made_from.values() for each in found if each.stage.named]
@@ -189,7 +186,6 @@ class Graph:
 
     def of_model(self, model: str) -> list[Result]:
         """Return the results that a model needs, in the order of the stages, each after its upstream."""
-        self.configuration.model(model)  # it raises an error for an unknown one
         inputs.check(self.configuration, model)
         found: dict[Path, Result] = {}
 
@@ -237,7 +233,8 @@ class Graph:
     def places(self, model: str) -> dict[str, str]:
         """Return {title: path} of the results of a model, and of its submission to a challenge."""
         more = [
-            self.result("submission", model, part) for part in STAGES["submission"].parts(self.configuration, model)
+            self.result("submission", model, part)
+            for part in STAGES["submission"].parts(self.configuration.model(model))
         ]
         return {each.title_for(model): each.path.as_posix() for each in [*self.of_model(model), *more]}
 
@@ -257,20 +254,15 @@ class Graph:
         write_if_changed(ASKED / f"{model}.json", {each.title_for(model): each.asked for each in results})
         own = [each for each in results if each.title_for(model) == each.title and each.stage.named is None]
         counts = Counter(each.stage.stage for each in own)
-        wanted = {
-            LINKS
-            / model
-            / each.stage.stage
-            / (each.part if each.stage.several or counts[each.stage.stage] > 1 else ""): each
-            for each in own
-        }
         for path in sorted((LINKS / model).glob("**/*"), reverse=True):
-            if path.is_symlink() and path not in wanted:
-                path.unlink()
-            elif path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
-                path.rmdir()
-        for path, each in wanted.items():
-            renew_link(path, each.path)
+            with contextlib.suppress(OSError):  # there is more in it, as in a folder that a copy made of a link
+                path.unlink() if path.is_symlink() else path.rmdir()
+        for each in own:
+            stage = each.stage.stage
+            path = LINKS / model / stage / (each.part if each.stage.several or counts[stage] > 1 else "")
+            with contextlib.suppress(OSError):  # such a folder, or a file system without links
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.symlink_to(os.path.relpath(each.path, path.parent))
 
 
 def write_if_changed(path: Path, content: dict[str, Any]) -> None:
@@ -284,18 +276,6 @@ def write_if_changed(path: Path, content: dict[str, Any]) -> None:
             return
     with atomic_write(path, "w", durable=False) as opened:
         opened.write(canonical_json(content))
-
-
-def renew_link(path: Path, target: Path) -> None:
-    """Make a relative symbolic link, atomically."""
-    text = os.path.relpath(target, path.parent)
-    if path.is_symlink() and os.readlink(path) == text:
-        return
-    with contextlib.suppress(OSError):  # a file system without links, or a folder that a copy made of the link
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.symlink_to(text)
-        beside.replace(path)
 
 
 def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -318,17 +298,12 @@ def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return found + [f"{key} {before.get(key, 'unset')} -> {now.get(key, 'unset')}" for key in keys]
 
 
-def asked_before(model: str) -> dict[str, Any]:
-    """Return {title: settings} of what a model asked for in its last run; {} if it has not run, or nobody knows."""
-    with contextlib.suppress(UserError):
-        return read_object(ASKED / f"{model}.json")
-    return {}
-
-
 def reasons(model: str, results: list[Result]) -> dict[Path, list[str]]:
     """Return {path: why it would run} of the results of a model, in the order of the stages; [] if it would not."""
-    before, run = asked_before(model), {each.path for each in results[-1].runs()}
-    found: dict[Path, list[str]] = {}
+    before, found = dict[str, Any](), dict[Path, list[str]]()
+    with contextlib.suppress(UserError):  # it has not run, or nobody knows
+        before = read_object(ASKED / f"{model}.json")
+    run = {each.path for each in results[-1].runs()}
     for each in results:
         found[each.path] = []
         if each.path in run:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.core import stage_entry
-from babelmill.core.files import atomic_write, read_json, write_text
+from babelmill.core.files import atomic_write, write_text
+from babelmill.reporting.asked import REPORT
 from babelmill.reporting.page import page
 from babelmill.reporting.results import ModelResults, read_all
 from babelmill.reporting.table import score_table, write_csv
@@ -24,24 +25,10 @@ def write(asked: dict[str, Any], models: list[ModelResults], html: Path, table: 
     write_text(html, page(asked, models))
 
 
-class Report:
-    """The stage `report`. It has no key: it is written whenever it is asked for."""
-
-    stage = "report"
-
-    @classmethod
-    def read(cls, path: Path) -> Any:
-        return read_json(path)
-
-    @classmethod
-    def path_of(cls, name: str) -> Path:
-        return Path("reports", f"{name}.html")
-
-
 def run(job: stage_entry.Job[Any]) -> None:
     """Write the report of models that are complete."""
     write(job.settings, read_all(job.settings), job.out, job.out.with_suffix(".csv"))
 
 
 if __name__ == "__main__":
-    sys.exit(stage_entry.main(Report, run, __doc__))
+    sys.exit(stage_entry.main(REPORT, run, __doc__))

@@ -17,7 +17,7 @@ import pydantic
 from babelmill.config import datasets, identifiers, inputs, schema, submissions
 from babelmill.config.layers import worded
 from babelmill.config.models import OBJECTIVES
-from babelmill.config.resolve import Configuration, ResolvedModel, check_known
+from babelmill.config.resolve import Configuration, ResolvedCorpus, ResolvedModel, check_known
 from babelmill.config.schema import given
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, not_found, read_json
@@ -106,21 +106,21 @@ class Stage(Settings):
     made_from: dict[str, list[str]] = {}  # {role: the results that the job reads}
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
         """Return the parts that a model has of this stage, such as suites; [""] for one job, [] for none."""
         return [""]
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
         """Raise a UserError if a model does not have a result that carries its name."""
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        """Return the jobs that a job of a language or model reads."""
+    def reads(cls, resolved: Any, part: str) -> Reads:
+        """Return the jobs that a job reads; `resolved`: the settings of its language or model."""
         return {}
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: Any, part: str) -> dict[str, Any]:
         """Return the fields of a job's settings. A UserError says what is wrong in the configuration or its files."""
         raise NotImplementedError
 
@@ -205,9 +205,8 @@ class DownloadStage(Stage):
     byte_premium: float | None = None  # with a budget, the language's byte premium
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedCorpus, part: str) -> dict[str, Any]:
         """Name the datasets and, with a budget, the keys that decide when it is used up."""
-        resolved = configuration.corpus(name)
         corpus, found = resolved.corpus, inputs.hub_datasets(resolved)
         if corpus.budget:
             how = {"counted": inputs.counted(corpus), "byte_premium": resolved.language.byte_premium}
@@ -227,8 +226,8 @@ class IdentifierStage(Stage):
     source: dict[str, Any]  # its repository on the Hub, commit, file, and sha256
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return {"languages": [], "source": identifiers.on_the_hub(configuration.corpus(name)) or {}}
+    def asked(cls, configuration: Configuration, resolved: ResolvedCorpus, part: str) -> dict[str, Any]:
+        return {"languages": [], "source": identifiers.on_the_hub(resolved) or {}}
 
     def label(self) -> str:
         """Return the name of the repository: all languages may share it."""
@@ -253,8 +252,8 @@ class SuiteStage(Stage):
     sources: dict[str, Any] = {}  # instead of `files` and `source`, the local files
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return datasets.items_of_suite(configuration, name, part)
+    def asked(cls, configuration: Configuration, resolved: ResolvedCorpus, part: str) -> dict[str, Any]:
+        return datasets.items_of_suite(configuration, resolved.name, part)
 
 
 class TaskStage(Stage):
@@ -275,8 +274,8 @@ class TaskStage(Stage):
     sources: dict[str, dict[str, Any]] = {}  # instead of `files` and `source`, {split: the local files}
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return datasets.rows_of_task(configuration, name, part)
+    def asked(cls, configuration: Configuration, resolved: ResolvedCorpus, part: str) -> dict[str, Any]:
+        return datasets.rows_of_task(configuration, resolved.name, part)
 
 
 class BaseModelStage(Stage):
@@ -294,8 +293,7 @@ class BaseModelStage(Stage):
     unchanged: bool = False  # whether its files stay as they are, since it is not trained but measured
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        resolved = configuration.model(name)
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         return {"languages": []} | inputs.base_model(resolved)
 
     def label(self) -> str:
@@ -319,19 +317,17 @@ class CorpusStage(Stage):
     identification: dict[str, Any] = {}
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+    def reads(cls, resolved: ResolvedCorpus, part: str) -> Reads:
         """Return the download, the model that finds languages, and the suites of `corpus.decontaminate`."""
-        resolved = configuration.corpus(name)
         return {
-            "download": all_of("download", [name] if inputs.hub_datasets(resolved) else []),
-            "identifier": all_of("identifier", [name] if identifiers.on_the_hub(resolved) else []),
-            "suites": [("suite", name, suite) for suite in resolved.suites],
+            "download": all_of("download", [resolved.name] if inputs.hub_datasets(resolved) else []),
+            "identifier": all_of("identifier", [resolved.name] if identifiers.on_the_hub(resolved) else []),
+            "suites": [("suite", resolved.name, suite) for suite in resolved.suites],
         }
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedCorpus, part: str) -> dict[str, Any]:
         """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing."""
-        resolved = configuration.corpus(name)
         corpus, language = resolved.corpus.model_copy(update={"decontaminate": resolved.suites}), resolved.language
         if not inputs.hub_datasets(resolved):
             corpus = corpus.model_copy(update={"hub": None, "revision": ""})
@@ -357,18 +353,16 @@ class TokenizerStage(Stage):
     characters: int | None = None  # how many characters a model reads, if its tokens are characters
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
         """Return the corpora, and the tokenizer of the model that this one continues, if both use the same."""
-        resolved = configuration.model(name)
         return {
             "corpora": all_of("corpus", resolved.languages),
             "source": source_of(resolved, "tokenizer") if resolved.has_tokenizer_of_source else [],
         }
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         """Say how to train a tokenizer, or which one is adopted: then no key about training matters."""
-        resolved = configuration.model(name)
         of_source, positions = resolved.has_tokenizer_of_source, inputs.characters(resolved)
         if of_source or positions:
             adopted = {"tokenizer": SMALLEST_TOKENIZER, "source": None, "sources": {}}
@@ -394,17 +388,16 @@ class ShardsStage(Stage):
     code_list: str | None = None
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
         """Return the languages of a model."""
-        return list(configuration.languages_of(model))
+        return list(resolved.languages)
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        return {"tokenizer": [("tokenizer", name, "")], "corpus": [("corpus", part, "")]}
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
+        return {"tokenizer": [("tokenizer", resolved.name, "")], "corpus": [("corpus", part, "")]}
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        resolved = configuration.model(name)
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         return {"languages": [part]} | inputs.how_codes_are_read(resolved)
 
 
@@ -427,18 +420,16 @@ class TrainStage(Stage):
     bytes_per_word: dict[str, float] = {}
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        resolved = configuration.model(name)
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
         return {
-            "tokenizer": [("tokenizer", name, "")],
-            "shards": [("shards", name, code) for code in resolved.languages],
+            "tokenizer": [("tokenizer", resolved.name, "")],
+            "shards": [("shards", resolved.name, code) for code in resolved.languages],
             "source": source_of(resolved, "train"),
         }
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         """Name the weights that training begins with; for a model of this workflow, the default ones of its export."""
-        resolved = configuration.model(name)
         source, continued, begin_with = resolved.source, resolved.continued, None
         if source:
             average = continued and continued.export.default_variant == "ema"
@@ -462,20 +453,19 @@ class ExportStage(Stage):
     export: schema.Export
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
         """Return the weights, tokenizer and shards, and frozen weights on which adapters or heads were trained."""
-        resolved = configuration.model(name)
         frozen = resolved.train.lora_rank or resolved.train.freeze != "none"
         return {
-            "train": [("train", name, "")],
-            "tokenizer": [("tokenizer", name, "")],
-            "shards": [("shards", name, code) for code in resolved.languages],
+            "train": [("train", resolved.name, "")],
+            "tokenizer": [("tokenizer", resolved.name, "")],
+            "shards": [("shards", resolved.name, code) for code in resolved.languages],
             "source": source_of(resolved, "train") if frozen else [],
         }
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        return {"export": configuration.model(name).export}
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
+        return {"export": resolved.export}
 
 
 class EvaluateStage(Stage):
@@ -493,18 +483,16 @@ class EvaluateStage(Stage):
     code_list: str | None = None
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        languages = configuration.languages_of(name)
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
         return {
-            "export": exported(configuration, name),
-            "corpora": all_of("corpus", languages),
-            "shards": [("shards", name, code) for code in languages if configuration.is_trained(name)],
+            "export": exported(resolved),
+            "corpora": all_of("corpus", resolved.languages),
+            "shards": [("shards", resolved.name, code) for code in resolved.languages if resolved.trained],
         }
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
-        resolved = configuration.model(name)
         evaluation = resolved.evaluation.model_copy(update=OF_OTHER_STAGES)
         if resolved.learns_labels:  # the whole validation text is predicted, unchanged
             evaluation = evaluation.model_copy(update=SMALLEST_EVALUATION)
@@ -544,23 +532,22 @@ class ScoreStage(Stage):
         )
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
         """Return the suites that a model is scored on."""
-        return list(configuration.model(model).scored)
+        return list(resolved.scored)
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
         """Return the export, the items, and the training text, in which the items are looked for, if it is here."""
         return {
-            "export": exported(configuration, name),
-            "suites": all_of("suite", configuration.model(name).scored[part], part),
-            "corpora": all_of("corpus", configuration.languages_of(name) if configuration.is_trained(name) else ()),
+            "export": exported(resolved),
+            "suites": all_of("suite", resolved.scored[part], part),
+            "corpora": all_of("corpus", resolved.languages if resolved.trained else ()),
         }
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         """Say how sentences are scored, and which of the model's languages the suite covers."""
-        resolved = configuration.model(name)
         evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
         suite = configuration.suite(part)
         methods = methods if resolved.trained else ()
@@ -593,23 +580,21 @@ class TuneStage(Stage):
     keep: bool = False  # whether the tuned weights are kept
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
-        """Return each task that a model is tuned for with each of its seeds, such as "rte.42"."""
-        return [f"{task}.{seed}" for task, seeds in configuration.model(model).seeds.items() for seed in seeds]
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
+        return [f"{task}.{seed}" for task, seeds in resolved.seeds.items() for seed in seeds]
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
         task = part.rpartition(".")[0]
         return {
-            "export": exported(configuration, name),
-            "tasks": all_of("task", configuration.model(name).tuned[task], task),
+            "export": exported(resolved),
+            "tasks": all_of("task", resolved.tuned[task], task),
         }
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         """Say how the model is tuned, and which of its languages the task covers."""
         task, _, seed = part.rpartition(".")
-        resolved = configuration.model(name)
         fields = {"covered": resolved.tuned[task], "seed": int(seed)}
         return datasets.how_tuned(configuration, task) | fields | given(keep=resolved.evaluation.keep_tuned)
 
@@ -628,29 +613,28 @@ class ConvertStage(NamedStage):
     source: str | None = None  # the model of this workflow that it continues
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
         """Refuse a model of another project, and one of a challenge that would read more words than this allows."""
-        resolved = configuration.model(model)
         if not resolved.trained:
-            raise UserError(f"model {model} is not trained here (train: none): the target is baselines/{model}.json")
+            name = resolved.name
+            raise UserError(f"model {name} is not trained here (train: none): the target is baselines/{name}.json")
         if rules := submissions.rules_of_model(resolved):
             submissions.refuse_more_words(resolved, rules)
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
         return {
-            "export": [("export", name, "")],
-            "evaluation": [("evaluate", name, "")],
-            **scores_of(configuration, name),
-            "train": [("train", name, "")],
-            "tokenizer": [("tokenizer", name, "")],
-            "corpora": all_of("corpus", configuration.languages_of(name)),
+            "export": [("export", resolved.name, "")],
+            "evaluation": [("evaluate", resolved.name, "")],
+            **scores_of(resolved),
+            "train": [("train", resolved.name, "")],
+            "tokenizer": [("tokenizer", resolved.name, "")],
+            "corpora": all_of("corpus", resolved.languages),
         }
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         """Give what the card says: names, tags and scripts of languages, titles of suites and tasks."""
-        resolved = configuration.model(name)
         titles = {suite: configuration.suite(suite).title or suite for suite in resolved.scored}
         tuned = {task: datasets.about_task(configuration, task) for task in resolved.tuned}
         table = {c: {"name": row.name, "tag": row.tag, "script": row.script} for c, row in resolved.rows.items()}
@@ -665,16 +649,16 @@ class BaselineStage(NamedStage):
     named = "baselines/{model}.json"
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
-        if configuration.is_trained(model):
-            raise UserError(f"model {model} is trained here: the target is converted/{model}")
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
+        if resolved.trained:
+            raise UserError(f"model {resolved.name} is trained here: the target is converted/{resolved.name}")
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        return {"evaluation": [("evaluate", name, "")], **scores_of(configuration, name)}
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
+        return {"evaluation": [("evaluate", resolved.name, "")], **scores_of(resolved)}
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         return {}
 
 
@@ -691,19 +675,17 @@ class PredictStage(NamedStage):
     table: dict[str, Any] = {}  # the file, its sha256 (None if there is no such file), and how it is read
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
         """Return the tables in `predict.inputs` of a model that learns labels."""
-        resolved = configuration.model(model)
         return list(resolved.predict.inputs) if resolved.learns_labels else []
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
         """Refuse a model without labels, and a table that is not there or lacks a column: else after the training."""
-        resolved = configuration.model(model)
         if not resolved.learns_labels:
-            raise UserError(f"model {model} learns no labels (train.objective): there are no codes to predict")
-        table = cls.asked(configuration, model, part)["table"]
-        path, where = table["file"], f"predict.inputs.{part} of model {model}"
+            raise UserError(f"model {resolved.name} learns no labels (train.objective): there are no codes to predict")
+        table = cls.asked(configuration, resolved, part)["table"]
+        path, where = table["file"], f"predict.inputs.{part} of model {resolved.name}"
         if not Path(path).is_file():
             raise UserError(f"{where}: {path}: {not_found(path)}")
         if (suffix := Path(path).suffix) in DELIMITERS:  # other files are looked at by the stage alone
@@ -716,18 +698,17 @@ class PredictStage(NamedStage):
                     raise UserError(f"{where}: {key} = {column!r}: {expected}")
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
-        return {"converted": [("convert", name, "")]}
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
+        return {"converted": [("convert", resolved.name, "")]}
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         """Say which table is predicted, and how it is read: what `predict` leaves open is as in the model's corpora.
 
         It stands beside the table's file, so other tables do not matter.
         """
-        resolved = configuration.model(name)
         section = resolved.predict
-        check_known(part, section.inputs, f"model {name}: predict.inputs has no table {part!r}")
+        check_known(part, section.inputs, f"model {resolved.name}: predict.inputs has no table {part!r}")
         corpora = [configuration.corpus(code).corpus for code in resolved.languages]
         table = {key: getattr(section, key) for key in OF_TABLES if key != "inputs"}
         unset = ["text_column"] if section.text_column is None else []
@@ -735,7 +716,8 @@ class PredictStage(NamedStage):
         for key in unset:
             values = list(dict.fromkeys(getattr(corpus, key) for corpus in corpora))
             if len(values) > 1:
-                raise UserError(f"predict.{key} of model {name}: a value is expected: its corpora differ: {values}")
+                where = f"predict.{key} of model {resolved.name}"
+                raise UserError(f"{where}: a value is expected: its corpora differ: {values}")
             (table[key],) = values
         file = section.inputs[part]
         digest = hashes([file])[file] if Path(file).is_file() else None
@@ -759,28 +741,27 @@ class SubmissionStage(NamedStage):
     missing_at_checkpoints: dict[str, str] = {}
 
     @classmethod
-    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+    def parts(cls, resolved: ResolvedModel) -> list[str]:
         """Return one part for a model that has scores for its challenge."""
-        resolved = configuration.model(model)
         return [""] if resolved.trained and submissions.backend_of(resolved) else []
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
         """Refuse a model of no challenge, and say what one lacks."""
-        submissions.refuse_submission(configuration.model(model))
+        submissions.refuse_submission(resolved)
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
         return {
-            "converted": [("convert", name, "")],
-            **scores_of(configuration, name),
-            "train": [("train", name, "")],
+            "converted": [("convert", resolved.name, "")],
+            **scores_of(resolved),
+            "train": [("train", resolved.name, "")],
         }
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         """Say what the challenge takes, and which of it the model has."""
-        return submissions.submission_of(configuration, name)
+        return submissions.submission_of(configuration, resolved.name)
 
 
 class PublishStage(NamedStage):
@@ -793,20 +774,19 @@ class PublishStage(NamedStage):
     repository: str
 
     @classmethod
-    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+    def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
         """Refuse a model of another project."""
-        ConvertStage.refuse(configuration, model, part)
+        ConvertStage.refuse(configuration, resolved, part)
 
     @classmethod
-    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+    def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
         """Return the converted model, and the submission of a model of a challenge."""
-        submitted = SubmissionStage.parts(configuration, name)
-        return {"converted": [("convert", name, "")], "submission": all_of("submission", [name] if submitted else [])}
+        submitted = [("submission", resolved.name, part) for part in SubmissionStage.parts(resolved)]
+        return {"converted": [("convert", resolved.name, "")], "submission": submitted}
 
     @classmethod
-    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         """Name the repository on the Hub."""
-        resolved = configuration.model(name)
         return {"publish": resolved.publish, "repository": inputs.repository(resolved)}
 
 
@@ -820,16 +800,16 @@ def source_of(resolved: ResolvedModel, stage: str) -> list[tuple[str, str, str]]
     return [("base_model", resolved.name, "")] if resolved.source else []
 
 
-def exported(configuration: Configuration, model: str) -> list[tuple[str, str, str]]:
+def exported(resolved: ResolvedModel) -> list[tuple[str, str, str]]:
     """Return the job that makes the folder which is measured: `base_model` for a model of another project."""
-    return [("export" if configuration.is_trained(model) else "base_model", model, "")]
+    return [("export" if resolved.trained else "base_model", resolved.name, "")]
 
 
-def scores_of(configuration: Configuration, model: str) -> Reads:
+def scores_of(resolved: ResolvedModel) -> Reads:
     """Return the jobs that score a model on its suites, and that fine-tune it for its tasks."""
     return {
-        "scores": [("score", model, suite) for suite in ScoreStage.parts(configuration, model)],
-        "tuned": [("tune", model, tuned) for tuned in TuneStage.parts(configuration, model)],
+        "scores": [("score", resolved.name, suite) for suite in ScoreStage.parts(resolved)],
+        "tuned": [("tune", resolved.name, tuned) for tuned in TuneStage.parts(resolved)],
     }
 
 

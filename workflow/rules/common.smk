@@ -92,7 +92,7 @@ from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
 from babelmill.graph import Graph
 from babelmill.hub.credentials import hub_token
-from babelmill.reporting.asked import asked_of, asked_of_experiment
+from babelmill.reporting.asked import EXPERIMENT, REPORT, asked_of, asked_of_experiment
 from babelmill.stages import SETTINGS, STAGES, deliverable, run_settings_of
 
 # Snakemake's own log file names the folder of the workflow, whatever the locale.
@@ -107,7 +107,7 @@ def one_line(function):
         try:
             return function(*wildcards, **more)
         except Exception as error:
-            if not (problem := error if isinstance(error, UserError) else trouble(error)):
+            if not (problem := trouble(error)):
                 raise
             sys.exit(escape.lines(f"error: {problem}"))
 
@@ -170,7 +170,7 @@ def asked_for():
 def write_settings(stage, model):
     """Write the settings files of what a model needs for a stage whose results carry its name, such as `convert`."""
     GRAPH.write_settings(model)
-    for part in STAGES[stage].parts(CONFIG, model):
+    for part in STAGES[stage].parts(CONFIG.model(model)):
         GRAPH.write(GRAPH.result(stage, model, part))
 
 
@@ -243,8 +243,7 @@ def named_inputs(stage):
     @one_line
     def of(wildcards):
         model, part = wildcards.model, getattr(wildcards, "input", "")
-        CONFIG.model(model)  # it raises an error for an unknown one
-        STAGES[stage].refuse(CONFIG, model, part)
+        STAGES[stage].refuse(CONFIG, CONFIG.model(model), part)
         if not workflow.is_main_process:
             return inputs_of(GRAPH.find(stage, ".".join(filter(None, (model, part)))))
         if stage == "publish":
@@ -293,16 +292,16 @@ def meant(wildcards):
     raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.groups, *CONFIG.known_models()})}")
 
 
-def of_models(stage, about, output):
+def of_models(stage, about):
     """Return an input function: the inputs of a report or an experiment, which is written whenever it is asked for."""
 
     @one_line
     def of(wildcards):
         (name,) = wildcards
-        path = SETTINGS / stage / f"{name}.json"
+        path, output = SETTINGS / stage.stage / f"{name}.json", stage.path_of(name)
         if workflow.is_main_process:
-            GRAPH.write_file(path, about(GRAPH, name), Path(output.format(name)))
-            workflow.dag.forcefiles.add(output.format(name))
+            GRAPH.write_file(path, about(GRAPH, name), output)
+            workflow.dag.forcefiles.add(str(output))
         return {
             "settings": ancient(str(path)),
             "models": [str(GRAPH.final(model).path) for model in CONFIG.models_of(name.split("+"))],

@@ -6,7 +6,7 @@ asked for.
 rule experiment:
     """Compare the cells of an experiment: tables for papers, and a page."""
     input:
-        unpack(of_models("experiment", asked_of_experiment, "experiments/{}")),
+        unpack(of_models(EXPERIMENT, asked_of_experiment)),
     output:
         directory("experiments/{experiment}"),
     log:

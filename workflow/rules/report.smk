@@ -8,7 +8,7 @@ writes the same report from the results that exist.
 rule report:
     """Write the results of a group as one page and one table."""
     input:
-        unpack(of_models("report", asked_of, "reports/{}.html")),
+        unpack(of_models(REPORT, asked_of)),
     output:
         page="reports/{group}.html",
         table="reports/{group}.csv",

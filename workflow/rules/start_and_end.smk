@@ -47,18 +47,6 @@ def begin_anew():
             shutil.rmtree(CHECKPOINTS / name)
 
 
-def say_idle_gpus():
-    """Log if this machine has more GPUs than the jobs of this run may use, which a profile cannot know."""
-    limit = workflow.global_resources.get("gpu")
-    if (
-        workflow.local_exec
-        and limit is not None
-        and any(job.resources.get("gpu") for job in workflow.dag.needrun_jobs())
-    ):
-        if note := run_view.idle_gpus(int(limit.value)):
-            logger.info(note)
-
-
 @functools.cache
 def say_what_is_left_out():
     """Say once for which tasks models are not fine-tuned, and which texts are too few documents, in a dry run as well."""
@@ -104,7 +92,6 @@ onstart:
     begin_anew()
     for model in asked_for():
         GRAPH.begin(model)
-    say_idle_gpus()
 
 
 onsuccess:

@@ -48,7 +48,11 @@ def test_former_results_are_listed_with_their_size_and_removed_on_request(listed
     assert lines[-1].endswith("4 results unused: --remove deletes them") and lines[-1].startswith("       3.0 MiB")
     assert Path("results/train", former).exists() and listed() == lines
     assert any(present in line for line in listed("--config", "train={learning_rate: 0.5}"))
-    assert listed("--remove")[-1].endswith("4 results deleted")
+    Path("elsewhere").mkdir()
+    Path("elsewhere/mine").write_text("mine")
+    (link := Path("results/train/eng-0123456789")).symlink_to(Path("elsewhere").absolute())
+    assert listed("--remove")[-1].endswith("5 results deleted")
+    assert Path("elsewhere/mine").exists() and not link.is_symlink(), "links are not followed"
     left = {path.stem for pattern in ("*/*", "*/*/*.json") for path in Path("results").glob(pattern)}
     assert former not in left and present in left
     assert listed()[-1].endswith("0 results unused: --remove deletes them")
@@ -68,11 +72,3 @@ def test_a_mistake_in_the_configuration_removes_nothing(listed, capsys):
     configure(models={"wrong": {"preset": "nosuch", "languages": ["eng"]}})
     assert cli.main(["clean", "--remove"]) == 1
     assert "nosuch" in capsys.readouterr().err and sorted(Path("results").rglob("*")) == before
-
-
-def test_links_are_not_followed(listed):
-    Path("elsewhere").mkdir()
-    Path("elsewhere/mine").write_text("mine")
-    Path("results/train/eng-0123456789").symlink_to(Path("elsewhere").absolute())
-    listed("--remove")
-    assert Path("elsewhere/mine").exists() and not Path("results/train/eng-0123456789").is_symlink()

@@ -255,9 +255,14 @@ def tuned(name, seed, share, task="rte", rows=100, texts="0", by_hand=False, **s
 
 
 def test_tasks_of_one_seed_have_mcnemars_test_and_one_correction(capsys):
-    for task, share in (("rte", 0.5), ("sst", 0.85)):
+    """A task may have the name of a suite."""
+    for task, share in (("rte", 0.5), ("mine", 0.85)):
         tuned("a", 1, 0.9, task)
         tuned("b", 1, share, task)
+    for name in "ab":
+        scored(name, (0.5, 0.6, 0.7))
+    both = compare(capsys, "a", "b", "--suite", "mine")
+    assert "mine: % right" in both and numbers_of(both, "mine, sound, accuracy")["n"] == 100 and "rte" not in both
     found = compare(capsys, "a", "b")
     score = read_json("results/tune/a-rte.1/scores.json")["languages"]["eng"]["score"]
     line = numbers_of(found, "rte, sound, accuracy")
@@ -270,17 +275,6 @@ def test_tasks_of_one_seed_have_mcnemars_test_and_one_correction(capsys):
     p = binomtest(counts[0], sum(counts)).pvalue
     assert line["p"] == pytest.approx(2 * p, rel=0.05), "Holm: the smaller of two p values, times two"
     assert f"McNemar, {counts[0]} : {counts[1]}\n" in found and "Holm's correction for 2 tests" in found
-
-
-def test_a_task_may_have_the_name_of_a_suite(capsys):
-    for name in "ab":
-        scored(name, (0.5, 0.6, 0.7))
-        tuned(name, 1, 0.9, "mine")
-        tuned(name, 1, 0.9, "rte")
-    for words in ((), ("--suite", "mine")):
-        found = compare(capsys, "a", "b", *words)
-        assert "mine: % right" in found and numbers_of(found, "mine, sound, accuracy")["n"] == 100
-        assert ("rte" in found) == (not words)
 
 
 def test_tasks_of_several_seeds_and_of_folders_by_hand(capsys):

@@ -70,7 +70,7 @@ def test_what_is_there_stays_and_what_is_missing_comes_back(folder):
 
 
 @pytest.mark.parametrize("link", [False, True])
-def test_what_is_no_file_is_refused_and_stays(folder, link):
+def test_what_is_no_file_or_another_workflows_is_refused_and_stays(folder, link):
     """A folder, or a link to a file that is yet to come."""
     own = folder / "here/config/config.yaml"
     own.parent.mkdir(parents=True)
@@ -78,6 +78,12 @@ def test_what_is_no_file_is_refused_and_stays(folder, link):
     output = run("babelmill", "init", "here", check=False)
     assert output.startswith("error: here/config/config.yaml: a file is expected, not a folder or a link")
     assert own.is_symlink() == link and not (folder / "here/Snakefile").exists()
+    theirs = folder / "theirs/workflow/snakefile" if link else folder / "theirs/Snakefile"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("rule all:\n    output: 'b'\n")
+    output = run("babelmill", "init", "theirs", check=False)
+    assert re.fullmatch(rf"error: {theirs.relative_to(folder)} is another workflow's: .*\n", output)
+    assert len(contents(folder / "theirs")) == 1
 
 
 def test_the_settings_of_a_clone_are_not_those_of_its_users(tmp_path, monkeypatch):
@@ -89,15 +95,6 @@ def test_the_settings_of_a_clone_are_not_those_of_its_users(tmp_path, monkeypatc
     (tmp_path / "config/config.yaml").write_text("publish: {username: ada}\n")
     monkeypatch.setattr(init, "ROOT", tmp_path)
     assert init.copied("config/config.yaml") == "targets: [eng]\n"
-
-
-@pytest.mark.parametrize("name", ["Snakefile", "workflow/Snakefile"])
-def test_a_folder_of_another_workflow_is_left_alone(folder, name):
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text("rule all:\n    output: 'b'\n")
-    output = run("babelmill", "init", ".", check=False)
-    assert re.fullmatch(rf"error: {name} is another workflow's: .*\n", output)
-    assert [*contents(folder)] == [name]
 
 
 def test_what_the_copied_files_name_is_there(study):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from babelmill.commands.run_view import FailedJob, RunView, idle_gpus, summary
+from babelmill.commands.run_view import FailedJob, RunView, summary
 from babelmill.config.resolve import Configuration
 from babelmill.core.bars import TERMINAL
 from babelmill.graph import MODELS_OF, Graph
@@ -42,16 +42,6 @@ def test_a_line_as_each_stage_begins_and_one_with_its_figures_as_it_ends(built):
     assert re.search(r"\n\n2 of 2 models converted in [\d:]+( s)?\nComplete log", output)
 
 
-def test_messages_of_stages_are_in_the_logs(built):
-    output = (built / "output.txt").read_text()
-    (log,) = (built / "logs/train").glob("eng-*.log")
-    assert "M parameters" in log.read_text() and "M parameters" not in output
-    (log,) = (built / ".snakemake/log").glob("*.log")
-    for words in ("reason: ", "Finished jobid", "2 of 2 models converted"):
-        assert words in log.read_text()
-        assert words not in output or words.startswith("2 of 2")
-
-
 @pytest.mark.parametrize(("beside", "said"), [(True, ["30"]), (False, ["20", "30", "40"])])
 def test_a_stage_beside_the_plugin_says_warnings(tmp_path, beside, said):
     code = (
@@ -67,17 +57,6 @@ def test_a_stage_beside_the_plugin_says_warnings(tmp_path, beside, said):
     shown, log = (tmp_path / "terminal").read_text(), (tmp_path / "stage.log").read_text()
     assert re.findall(r"level (\d+)", shown) == said and re.findall(r"level (\d+)", log) == ["20", "30", "40"]
     assert "progress" in shown and "progress" in log and ("train eng  level 30" in shown) == beside
-
-
-def test_a_run_that_leaves_gpus_idle_says_so(monkeypatch):
-    """Not if it was given all, or sees none: a profile cannot know how many a machine has."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    assert idle_gpus(1).startswith(
-        "this run uses 1 of this machine's 4 GPUs: to use all, put --resources gpu=4 at the end"
-    )
-    assert idle_gpus(4) == ""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert idle_gpus(0) == idle_gpus(1) == ""
 
 
 def view(monkeypatch, **options) -> RunView:

@@ -88,6 +88,7 @@ GPT2, scale_attn_weights: no}} => model.config: | 'scale_attn_weights' expected 
 GPT2, vocab_size: 9}} => model.config = | tokenizer.vocab_size
 evaluation: {suites: [blmp, nosuch], tasks: [rt]} => model eng: these do not exist: evaluation.suites: blmp; did you mean blimp | nosuch | evaluation.tasks: rt; did you mean
 tokenizer: {source: own/tokenizer.json} => tokenizer.source = 'own/tokenizer.json': | no such file
+corpus: {validation_share: 0} => corpus.validation_share = 0 of eng: | or corpus.validation_files
 languages: {eng: {corpus: {files: [], hub: null}}} => languages.eng: corpus of eng: files, a dataset of the Hub (hub) or builtin is expected
 model: {source: eng} => model.source: eng continues eng, which is a circle
 train: {objective: labels, sequence_lengths: [64, 128], phase_starts: [0, 0.5]} => one length with labels
@@ -124,7 +125,7 @@ def test_a_mistake_in_a_model_stops_only_who_asks_for_it():
     models = "models: {bad: {languages: [eng], train: {epochs: many}}, odd: {languages: [enf]}}\n"
     Path("mine.yaml").write_text(models + "evaluation: {suites: [english_basics]}\n")
     made = loading.load(["mine.yaml"])
-    assert made.model("eng") and STAGES["score"].parts(made, "eng") == ["english_basics"]
+    assert made.model("eng") and STAGES["score"].parts(made.model("eng")) == ["english_basics"]
     refused("train.epochs = 'many'", configfiles=("mine.yaml",), name="bad")
 
 
@@ -146,6 +147,9 @@ def test_an_unknown_key_in_a_file_of_the_project(path, key, meant, use, tmp_path
 
 
 def test_a_folder_without_a_configuration():
+    assert results({"corpus": {"validation_share": 0, "validation_files": ["texts/a.txt"]}}), (
+        "else nothing is set aside"
+    )
     Path("config/config.yaml").unlink()
     refused("config/config.yaml: no such file; go to the folder of the workflow, or name a --configfile")
     refused(
@@ -170,14 +174,6 @@ def test_words_are_words_and_numbers_are_numbers():
     assert (train.max_steps, train.learning_rate, train.seed) == (10_000, 0.001, 10)
 
 
-def test_local_text_of_which_nothing_is_set_aside_is_refused_before_anything_runs():
-    more = "corpus: {validation_share: 0}\n"
-    Path("mine.yaml").write_text(more)
-    refused("mine.yaml: corpus.validation_share = 0 of eng: ", "or corpus.validation_files", configfiles=("mine.yaml",))
-    Path("mine.yaml").write_text("corpus: {validation_share: 0, validation_files: [texts/a.txt]}")
-    assert results(configfiles=("mine.yaml",))
-
-
 def test_what_differs_from_the_defaults_is_shown_alone(capsys):
     Path("mine.yaml").write_text("preset: tiny\ntrain: {seed: 7, clip_norm: 2.0}\n")
     assert main(["config", "eng", "--changed", "--configfile", "mine.yaml"]) == 0
@@ -195,20 +191,6 @@ def test_what_looks_like_a_repetition_and_is_none():
     assert loading.load(["mine.yaml"]).targets().count("eng") == 1
     for path in [*ROOT.glob("config/**/*.yaml"), *ROOT.glob("profiles/*/*.yaml"), *ROOT.glob("envs/*.yaml")]:
         parse(path.read_text(), path)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["train.learning_rate=1"], "nested keys are written as train: {learning_rate: ...}"),
-        (["train={seed: 1, seed: 2}"], "the key seed appears twice"),
-        (["a=1", "a=2"], "a is given twice"),
-        (["a=1", "eng"], "eng: KEY=VALUE is expected; --config takes all words up to the next option"),
-    ],
-)
-def test_mistakes_on_the_command_line(words, message):
-    with pytest.raises(UserError, match=rf"^--config.*({message})"):
-        loading.load((), loading.parse_overrides(words))
 
 
 @pytest.mark.parametrize(
@@ -251,6 +233,14 @@ def test_a_mistake_of_two_files_names_both():
         loading.load(["one.yaml", "two.yaml"]).model("eng")
 
 
-def test_the_null_of_a_profile_is_null():
-    """Snakemake hands it over as Python writes it."""
+def test_words_of_the_command_line():
+    """Snakemake hands the null of a profile over as Python writes it."""
     assert loading.parse_overrides(["train={'max_steps': None}"]) == {"train": {"max_steps": None}}
+    for words, message in {
+        "train.learning_rate=1": "nested keys are written as train: {learning_rate: ...}",
+        "train={seed: 1, seed: 2}": "the key seed appears twice",
+        "a=1 | a=2": "a is given twice",
+        "a=1 | eng": "eng: KEY=VALUE is expected; --config takes all words up to the next option",
+    }.items():
+        with pytest.raises(UserError, match=rf"^--config.*({message})"):
+            loading.load((), loading.parse_overrides(words.split(" | ")))

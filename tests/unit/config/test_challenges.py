@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import BABYLM
 from babelmill.config.submissions import rules_of_model, submission_of
 from babelmill.core.files import UserError
@@ -49,8 +49,12 @@ def test_all_of_the_text_is_trained_on_whatever_is_said_of_other_text():
 
 
 def test_the_texts_of_the_languages_together_are_read_ten_times_at_most():
+    """A word of a mixture weighs as in its language: the challenge counts Chinese in traditional characters."""
     made = configuration("babylm_multilingual")
-    corpora = [made.corpus(code).corpus for code in made.languages_of("mine")]
+    codes = made.languages_of("mine")
+    weights = dict(zip(codes, (5.43, 5.43 * 1.052, 5.43 * 0.989), strict=True))
+    assert settings_of(made, "mine", "train")["bytes_per_word"] == pytest.approx(weights)
+    corpora = [made.corpus(code).corpus for code in codes]
     read = sum(int(each.budget.split()[0]) * (1 - each.validation_share) for each in corpora)
     assert 0.99e8 < read < 1e8 and made.model("mine").train.max_words <= 10 * read
 
@@ -104,14 +108,6 @@ def test_suites_of_a_language_cover_every_text_in_it():
     assert made.code_in(suite, "childes") == "eng" and made.code_in(suite, "deu") == ""
 
 
-def test_a_word_of_a_mixture_weighs_as_in_its_language():
-    made = configuration("babylm_multilingual")
-    premiums = [made.language(code).byte_premium for code in made.languages_of("mine")]
-    assert premiums == [1.0, 1.052, 0.989]  # the challenge counts Chinese by the premium of traditional characters
-    weights = settings_of(made, "mine", "train")["bytes_per_word"]
-    assert weights == {code: pytest.approx(5.43 * p) for code, p in zip(weights, premiums, strict=True)}
-
-
 def test_all_that_is_missing_of_the_folder_of_the_challenge_is_named_at_once(folder):
     where = r"^config/presets/babylm_strict_small\.yaml: evaluation_data = '': model mine needs"
     with pytest.raises(UserError, match=rf"(?s){where} .*ewok .*ewok_fast .*, .*rte"):
@@ -133,15 +129,3 @@ def test_all_that_is_missing_of_the_folder_of_the_challenge_is_named_at_once(fol
         sought = {"evaluation_data": "data", "corpus": {"decontaminate": ["comps"]}}
         Graph(configuration(more=sought, evaluation=fewer)).of_model("mine")
     assert configuration(more={"evaluation_data": "data"}, evaluation=fewer).model("mine").scored, "another model runs"
-
-
-def test_another_file_of_the_same_name_as_one_of_babelmill_matters_only_to_who_uses_it(tmp_path, monkeypatch):
-    """In a folder of `babelmill init`, which lies beside an installed release."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config/presets").mkdir(parents=True)
-    (tmp_path / "config/presets/babylm_strict.yaml").write_bytes(
-        (ROOT / "config/presets/babylm_strict.yaml").read_bytes() + b"# my note\n"
-    )
-    configuration("babylm_strict_small").model("mine")
-    with pytest.raises(UserError, match=r"presets/babylm_strict.yaml: another file than Babelmill's of this name"):
-        configuration("babylm_strict").model("mine")

@@ -1,18 +1,15 @@
 """The configuration: layers, coercion, and errors that name file, key, value and what is allowed."""
 
 import json
-import re
 import subprocess
 import sys
 
-import pytest
 import yaml
 
 from babelmill.config.entries import User
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS
-from babelmill.core.files import UserError
 from helpers.stages import settings_of
 
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
@@ -20,16 +17,6 @@ TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
 
 def configuration(*layers):
     return Configuration([(f"layer{number}.yaml", layer) for number, layer in enumerate(layers)])
-
-
-def refused(*layers, name="eng"):
-    """The one line of error for these layers."""
-    with pytest.raises(UserError) as error:
-        made = configuration(*layers)
-        settings_of(made, name, "train")
-        settings_of(made, name, "corpus")
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def test_defaults_hold_every_key_and_document_it():
@@ -42,15 +29,6 @@ def test_defaults_hold_every_key_and_document_it():
         continued = line.startswith(" " * 4)
         if line.strip() and not line.strip().startswith("#") and not line.strip().endswith(":") and not continued:
             assert "#" in line or "[eng, zho" in line, f"no comment: {line}"
-
-
-def test_language_table_has_the_tiers_of_babybabellm():
-    groups = configuration().groups
-    assert [len(groups[f"tier{tier}"]) for tier in (1, 2, 3)] == [9, 15, 21]
-    small, all_of_them = (configuration().languages_of(f"multilingual_{name}") for name in ("small", "all"))
-    assert set(small) == set(groups["tier1"])
-    assert set(all_of_them) == {code for group in groups.values() for code in group}
-    assert set(groups["tier1"]) == {"bul", "zho", "nld", "eng", "fra", "deu", "ind", "fas", "ukr"}
 
 
 def test_later_layers_beat_earlier_ones():
@@ -94,12 +72,10 @@ def test_config_command_prints_values_and_their_layers(tmp_path):
         command = [sys.executable, "-m", "babelmill", "config", *arguments]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
-    done = run("eng", "--profile", "profiles/demo", "--config", "train={epochs: 3}")
+    done = run("eng", "--profile", "profiles/demo", "--config", "train={max_steps: 50}")
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
-    assert lines["train.epochs"].split()[1:] == ["3.0", "--config"]
-    assert "config/demo.yaml" in lines["train.max_steps"]
-    shorter = run("eng", "--profile", "profiles/demo", "--config", "train={max_steps: 50}").stdout
-    assert re.search(r"train\.max_steps +50 +--config", shorter), "what the user types beats the demo"
+    assert lines["train.max_steps"].split()[1:] == ["50", "--config"], "what the user types beats the demo"
+    assert "config/demo.yaml" in lines["train.sequence_lengths"]
     assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
     bad = run("enf")
     assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr

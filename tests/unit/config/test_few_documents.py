@@ -6,8 +6,6 @@ import pytest
 
 from babelmill.config.inputs import few_documents
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError
-from babelmill.graph import Graph
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -24,21 +22,6 @@ def test_files_and_many_words_are_few_documents():
     for document, count in (("file", "2"), ("2000 words", "10")):
         said = note(document=document)
         assert said and f"validation_share = 0.02 of {count} documents; set corpus.document: 300 words" in said
-
-
-def test_local_text_of_which_nothing_is_set_aside_is_refused_before_anything_runs():
-    Path("a.txt").write_text("word " * 12_000)
-    own = {"languages": {"babylm_strict_small": {"corpus": {"files": ["a.txt"]}}}}
-    challenge = {
-        "preset": ["small", "babylm_strict_small"],
-        "evaluation": {"suites": [], "snapshot_suites": [], "tasks": []},
-    }
-    made = Configuration([("config/config.yaml", own | {"models": {"mine": challenge}})])
-    words = "corpus.validation_share = 0 of babylm_strict_small: .* or corpus.validation_files"
-    with pytest.raises(UserError, match=words):
-        Graph(made).of_model("mine")
-    own["languages"]["babylm_strict_small"]["corpus"]["validation_files"] = ["a.txt"]
-    assert Graph(Configuration([("config/config.yaml", own | {"models": {"mine": challenge}})])).of_model("mine")
 
 
 @pytest.mark.parametrize(

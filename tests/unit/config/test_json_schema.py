@@ -40,28 +40,17 @@ def test_what_documents_show_holds():
             assert not complaints(textwrap.dedent(block)), path
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_wrong_is_found_and_short_forms_are_right():
+    for wrong in (
         "tran: {epochs: 3}",
         "train: {learning_rate: 11}",
         "train: {objective: hybird}",
         "models: {eng: {train: {epoch: 3}}}",
         "corpus: {hub: [{repo: a/b}]}",
-    ],
-)
-def test_what_is_wrong_is_found(text):
-    assert complaints(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "mixture: {weights: uniform}",
-        "corpus: {hub: [a/b, {repository: c/d, config: en}], label_columns: code, budget: 10M words}",
-        "predict: {inputs: {census: data/census.csv}}",
-        "models: {eng: {model: {architecture: transformers, config: {model_type: gpt2, n_embd: 512}}}}",
-    ],
-)
-def test_short_forms_are_right(text):
-    assert not complaints(text)
+    ):
+        assert complaints(wrong)
+    assert not complaints(
+        "mixture: {weights: uniform}\npredict: {inputs: {census: data/census.csv}}\n"
+        "corpus: {hub: [a/b, {repository: c/d, config: en}], label_columns: code, budget: 10M words}\n"
+        "models: {eng: {model: {architecture: transformers, config: {model_type: gpt2, n_embd: 512}}}}"
+    )

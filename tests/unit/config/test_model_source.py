@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from babelmill.commands.plan import plan, size_of_model
-from babelmill.config import inputs
 from babelmill.config.models import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, write_json
@@ -15,13 +14,9 @@ from babelmill.graph import Graph
 from babelmill.stages import HERE, TrainStage
 from helpers.stages import settings_of
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 MORE = {"more": {"model": {"source": "eng"}, "train": {"epochs": 1}}}
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def configuration(models: dict, **more) -> Configuration:
@@ -65,7 +60,6 @@ def test_a_folder_counts_by_its_content():
     models = {"more": {"languages": ["eng"], "model": {"source": "./theirs", "hidden_size": 64}}}
 
     def asked() -> dict:
-        inputs._folder.cache_clear()
         return settings_of(configuration(models), "more", "base_model")
 
     first = asked()
@@ -78,7 +72,6 @@ def test_a_folder_counts_by_its_content():
     assert asked() != first
 
     Path("theirs/config.json").unlink()
-    inputs._folder.cache_clear()
     assert "'./theirs': has no config.json" in refused(models, stage="base_model")
     models["more"]["model"]["source"] = "./nothing"
     assert "'./nothing': no such folder" in refused(models, stage="base_model")

@@ -54,13 +54,9 @@ def test_a_terminal_obeys_nothing_in_a_line():
     assert escape.plain({"license": "mit\n---\n# x", "n": ["\x1b"]}) == {"license": "mit --- # x", "n": ["\\x1b"]}
 
 
-def test_no_line_of_a_message_looks_like_the_beginning_of_another():
-    assert escape.lines("first\n  second\x1b[2J\n12:00:00 forged\rx") == (
-        "first\n  second\\x1b[2J\n  12:00:00 forged\\rx"
-    )
-
-
-def test_a_message_shows_no_key_of_an_address():
+def test_a_message_shows_no_key_of_an_address_and_no_line_of_it_looks_like_another():
+    forged = "first\n  second\\x1b[2J\n  12:00:00 forged\\rx"
+    assert escape.lines("first\n  second\x1b[2J\n12:00:00 forged\rx") == forged
     text = (
         "GET 'https://host/a?X-Amz-Signature=1f&b=2' of s3://somebody:se/cret@bucket, https://me:pw@h/x\nhttp://h?t=1."
     )
@@ -72,11 +68,6 @@ def test_a_message_shows_no_key_of_an_address():
     for plain in ("is it s3://bucket/a? no: see https://host/b#c", "file:///data/part-??.jsonl", "(?i:a=b) #n=3"):
         assert escape.lines(plain) == plain
     assert escape.lines("(https://h/p?sig=a), and") == "(https://h/p?***), and", "the text's own punctuation stays"
-
-
-def test_a_long_list_ends_with_a_count():
-    assert escape.some("abc") == "a, b, c"
-    assert escape.some(range(1_000_000)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 999,990 more"
 
 
 @pytest.mark.parametrize("write", [escape.markdown, escape.code])

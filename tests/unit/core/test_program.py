@@ -55,16 +55,6 @@ def test_processes_of_a_stage_import_nothing_from_there_either(shadowed):
     assert output.split() == ["True", "also"]
 
 
-def test_a_stage_and_what_it_starts_write_bytecode_whatever_the_machine_says(tmp_path):
-    """Or each process would compile PyTorch again, for seconds."""
-    (tmp_path / "begin.py").write_text(
-        "import sys; sys.argv[0] = '-m'\nimport babelmill, subprocess, tokenize\n"
-        "subprocess.run([sys.executable, '-c', 'import sched'], check=True)\n"
-    )
-    output_of(tmp_path, tmp_path / "begin.py", PYTHONDONTWRITEBYTECODE="1", PYTHONPYCACHEPREFIX=str(tmp_path / "made"))
-    assert {path.name.split(".")[0] for path in (tmp_path / "made").rglob("*.pyc")} >= {"tokenize", "sched"}
-
-
 HEAVY = ["torch", "transformers", "pyarrow", "pandas", "scipy", "sklearn", "matplotlib"]
 NEEDED = {
     "report": "pyarrow pandas matplotlib",

@@ -113,20 +113,16 @@ def test_rows_say_what_varies():
     cells = {
         "base": {},
         "ratio1o2_lamb": {"train.hybrid_ratio": "1/2", "train.optimizer": "lamb"},
-        "rate0p001": {"train.learning_rate": 0.001},
         "gateOff_lengths128x256": {"model.gate": False, "train.sequence_lengths": [128, 256]},
         "clipNone_small": {"train.clip": None, "preset": "small"},
-        "sources": {"model.source": "eng", "tokenizer.source": "deu"},
         "a": {"tokenizer.revision": "1"},
         "b": {"tokenizer.revision": 1},
     }
     assert [*labels_of([{"label": label, "values": values} for label, values in cells.items()]).values()] == [
         "base",
         "hybrid ratio 1/2, lamb",
-        "learning rate 0.001",
         "gate off, sequence lengths 128x256",
         "no clip, small",
-        "model source eng, tokenizer source deu",
         "revision 1 (a)",
         "revision 1 (b)",
     ]

@@ -57,7 +57,7 @@ def test_another_file_is_refused(configuration):
 
 def test_only_corpora_that_need_it_have_the_stage(configuration):
     def reads(configuration: Configuration, code: str) -> list:
-        return STAGES["corpus"].reads(configuration, code, "")["identifier"]
+        return STAGES["corpus"].reads(configuration.corpus(code), "")["identifier"]
 
     assert reads(configuration, "nld") == [("identifier", "nld", "")]
     other = Configuration([("test", {"languages": {"nld": {"corpus": {"language_filter": {"model": "py3langid"}}}}})])

@@ -118,4 +118,4 @@ def test_a_column_that_is_not_there_is_found_before_the_training(folder):
         r"predict.inputs.census of model occ: text_column = 'text': a column of census.csv is expected: id, occupation"
     )
     with pytest.raises(UserError, match=line):
-        PredictStage.refuse(configuration, "occ", "census")
+        PredictStage.refuse(configuration, configuration.model("occ"), "census")

@@ -34,20 +34,15 @@ def unused(graph: Graph) -> Iterator[Path]:
         for each in graph.of_model(model):
             names[each.stage.stage].add(each.name)
         for stage in ("predict", "submission"):
-            parts = STAGES[stage].parts(configuration, model)
+            parts = STAGES[stage].parts(configuration.model(model))
             names[stage] |= {".".join(filter(None, (model, part))) for part in parts}
         names["publish"].add(model)
-    for stage, kept in names.items():
-        # What begins with a dot is being written.
-        yield from (path for path in sorted((RESULTS / stage).glob("[!.]*")) if path.name not in kept)
-        unfinished = (path for path in sorted((UNFINISHED / stage).glob("[!.]*")) if path.name not in kept)
-        yield from (path for path in unfinished if not holder(path))
-        yield from (path for path in sorted((SETTINGS / stage).glob("*.json")) if path.stem not in kept)
-    yield from (path for path in sorted((SETTINGS / "run").glob("*.json")) if path.stem not in names["train"])
-    for path in sorted(CHECKPOINTS.glob("[!.]*")):
-        if path.name not in names["train"] and not holder(path):
-            yield path
-    yield from (path for path in sorted(LINKS.glob("*")) if path.name not in models)
+    kept = {top / stage: named for stage, named in names.items() for top in (RESULTS, UNFINISHED, SETTINGS)}
+    kept |= {SETTINGS / "run": names["train"], CHECKPOINTS: names["train"], LINKS: models}
+    for folder, named in kept.items():
+        for path in sorted(folder.glob("[!.]*")):  # what begins with a dot is being written
+            if path.name.removesuffix(".json") not in named and not holder(path):
+                yield path
 
 
 def size_of(path: Path) -> int:

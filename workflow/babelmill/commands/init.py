@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> None:
     """Write the files that are missing, and say what to do next."""
     folder: Path = args.folder
     refuse(folder)
-    files = {"Snakefile": SNAKEFILE} | {name: copied(name) for name in names()}
+    names = [str(path.relative_to(ROOT)) for pattern in COPIED for path in sorted(ROOT.glob(pattern))]
+    files = {"Snakefile": SNAKEFILE} | {name: copied(name) for name in names}
     for path in (folder / name for name in files):
         if os.path.lexists(path) and not path.is_file():
             raise UserError(f"{line(str(path))}: a file is expected, not a folder or a link to nothing: remove it")
@@ -71,11 +72,6 @@ def refuse(folder: Path) -> None:
     for name in SNAKEFILES:
         if (folder / name).is_file() and OURS not in (folder / name).read_text(encoding="utf-8", errors="replace"):
             raise UserError(f"{line(str(folder / name))} is another workflow's: name another folder (or use a module)")
-
-
-def names() -> list[str]:
-    """Return the files that are copied into the folder."""
-    return [str(path.relative_to(ROOT)) for pattern in COPIED for path in sorted(ROOT.glob(pattern))]
 
 
 def copied(name: str) -> str:

@@ -30,9 +30,8 @@ from babelmill.config.inputs import bytes_per_word, few_documents
 from babelmill.config.languages import TIER_BYTES, WORD, budget_bytes
 from babelmill.config.models import BYTES_PER_PARAMETER, SHAPE, Size, lacks_config, size_of, with_our_names
 from babelmill.config.resolve import ResolvedModel
-from babelmill.config.snapshots import missing_points, name_of
+from babelmill.config.snapshots import missing_points, say_missing
 from babelmill.core import manifest
-from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_object
 from babelmill.core.formats import split_name
 from babelmill.core.local_sources import files_of
@@ -101,9 +100,8 @@ def plan(graph: Graph, model: str, gpus: int, gpu: str) -> tuple[dict[str, Any],
         notes.append(f"train.global_batch_tokens = {train.global_batch_tokens:,} is more than its whole text.")
     if text.validation < FEW:
         notes.append(f"only {plural(int(text.validation), 'document')} for validation: raise corpus.validation_share.")
-    if missing := missing_points(resolved.run.snapshots, words):
-        notes.append(f"no snapshot {some(map(name_of, missing), 3)}: it reads about {words:,.3g} million words.")
-    return row, notes
+    notes.append(say_missing(missing_points(resolved.run.snapshots, words), words, "about "))
+    return row, [*filter(None, notes)]
 
 
 # Tokens.

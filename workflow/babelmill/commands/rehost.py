@@ -14,7 +14,7 @@ from pathlib import Path
 
 from babelmill import __version__
 from babelmill.core import manifest
-from babelmill.core.files import UserError, trouble
+from babelmill.core.files import trouble
 from babelmill.hub.credentials import hub_token
 
 log = logging.getLogger("babelmill.rehost")
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         except rehosting.Skipped as why:
             text = f"skipped: {why}"
         except Exception as error:  # an error of one model must not stop the others
-            problem = str(error) if isinstance(error, UserError) else trouble(error)
+            problem = trouble(error)
             if not problem:
                 log.exception("%s", source)
                 problem = f"{type(error).__name__}, see the traceback on standard error"

@@ -4,7 +4,6 @@ The logger plugin passes Snakemake's events to `RunView`. What is not about a jo
 each message once. The messages of stages are in their logs.
 """
 
-import glob
 import logging
 import os
 import re
@@ -20,7 +19,6 @@ from babelmill.core.words import aligned, duration, plural
 from babelmill.graph import MODELS_OF, Graph
 from babelmill.stages import STAGES
 
-GPU_FILES = "/dev/nvidia[0-9]*"  # one for each GPU, of NVIDIA's driver
 LINES = 5  # lines of a failed job's log that are shown
 STOPPED = "the same command"  # a stage that a signal ends says that the same command continues, or starts it again
 NAMES = 3  # models that are named with a job
@@ -135,7 +133,7 @@ class RunView:
         bars.say(escape.terminal(text), self._stream)
 
 
-# The end of a run, and its beginning.
+# The end of a run.
 
 
 class FailedJob(NamedTuple):
@@ -176,20 +174,3 @@ def summary(graph: Graph, models: list[str], ended: list[FailedJob], complete: b
     table = aligned([(model, summary_of(graph.final(model).stage.stage, model)) for model in done], [False, False])
     jobs = [job.text() for job in failed]
     return "\n".join(["", *table, "", ", ".join(parts), *jobs])
-
-
-def nvidia_gpus() -> int:
-    """Return how many NVIDIA GPUs of this machine jobs may see, without starting the driver."""
-    if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return len(chosen.split(",")) if chosen not in ("", "-1") else 0
-    return len(glob.glob(GPU_FILES))
-
-
-def idle_gpus(limit: int) -> str:
-    """Return a note if a run may use `limit` GPUs of this machine, at least one, and it has more; "" otherwise."""
-    if limit == 0 or (count := nvidia_gpus()) <= limit:
-        return ""
-    return (
-        f"this run uses {limit} of this machine's {plural(count, 'GPU')}: to use all, put --resources gpu={count} at"
-        f" the end of the command, or write gpu: {count} in the profile"
-    )

@@ -12,12 +12,11 @@ Columns that would be empty are left out. `babelmill why` says what would run ne
 """
 
 import argparse
-import multiprocessing
+import contextlib
 import shutil
-import signal
+import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 
 from babelmill.commands.progress import STATES, Status, status_of
 from babelmill.config import loading
@@ -70,31 +69,20 @@ def text(args: argparse.Namespace, width: int) -> str:
     return status_table([status_of(graph, model) for model in names], width)
 
 
-def text_now(args: argparse.Namespace, width: int) -> str:
-    """Return `text`, or what is wrong while the configuration or a result is being replaced."""
-    try:
-        return escape.terminal(text(args, width))
-    except (UserError, OSError, ValueError) as error:
-        return escape.terminal(f"error: {error}")
-
-
-def watch(args: argparse.Namespace) -> None:
-    """Show the status until Ctrl-C. Each view comes from a fork, so that files which are read once are read again."""
+def watch(seconds: float) -> None:
+    """Show the status until Ctrl-C. Each view is this command in a new process, which reads all files again."""
     from rich.console import Console  # takes long to import
     from rich.live import Live
     from rich.text import Text
 
-    console, fork, stop = Console(file=sys.__stdout__), multiprocessing.get_context("fork"), list[int]()
-    # An exception would be lost while a process is forked, and a lock may be held by what the signal interrupts.
-    signal.signal(signal.SIGINT, lambda number, _: stop.append(number))
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        while not stop:
-            with ProcessPoolExecutor(1, fork) as pool:
-                shown = pool.submit(text_now, args, console.width).result()
-            live.update(Text(f"{shown}\n{time.strftime('%H:%M:%S')}, Ctrl-C ends the view", no_wrap=True), refresh=True)
-            end = time.monotonic() + args.watch
-            while not stop and time.monotonic() < end:
-                time.sleep(0.1)
+    command = [sys.executable, "-m", "babelmill", *sys.argv[1:]]
+    view = Live(console=Console(file=sys.__stdout__), screen=True, auto_refresh=False)
+    with contextlib.suppress(KeyboardInterrupt), view:
+        while True:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            shown = f"{escape.terminal(done.stdout)}{time.strftime('%H:%M:%S')}, Ctrl-C ends the view"
+            view.update(Text(shown, no_wrap=True, overflow="crop"), refresh=True)
+            time.sleep(seconds)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -102,6 +90,6 @@ def run(args: argparse.Namespace) -> None:
     if args.watch is not None and not 1 <= args.watch <= 3600:
         raise UserError(f"--watch {args.watch:g}: give 1 to 3600 seconds")
     if args.watch and sys.stdout.isatty():
-        watch(args)
+        watch(args.watch)
     else:
         print(text(args, shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000))

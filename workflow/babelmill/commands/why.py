@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
             title = each.title_for(model) if each.stage.several or counts[each.stage.stage] > 1 else each.stage.stage
             print(line(f"  {title:<16} {under_way(each) or '; '.join(why[each.path]) or state_of(each)}"))
         for name in ("predict", "submission"):
-            for part in STAGES[name].parts(graph.configuration, model):
+            for part in STAGES[name].parts(graph.configuration.model(model)):
                 result = graph.result(name, model, part)
                 print(line(f"  {result.title:<16} {'up to date' if result.is_there else 'not there, or outdated'}"))
         for text in edits(each for each in results if not why[each.path]):

@@ -1,6 +1,5 @@
 """Say what settings files hold of suites and tasks: where their items and rows come from, and how they are used."""
 
-import functools
 import glob
 import os
 from pathlib import Path
@@ -12,7 +11,7 @@ from babelmill.config.resolve import SOUND, Configuration
 from babelmill.config.submissions import numbers_of
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, sha256
-from babelmill.core.local_sources import expand_glob, files_of, snapshot
+from babelmill.core.local_sources import expand_glob, files_of, matched
 
 OF_SCORING = {"scored", "score", "ties", "unknown"}  # the keys of items that the stage `score` reads
 OF_ITEMS = {*ITEM_KEYS["choices"], "phenomenon", "paradigm"} - OF_SCORING  # those that the stage `suite` reads
@@ -45,12 +44,12 @@ def require_evaluation_data(configuration: Configuration, model: str) -> None:
     for name, code in of_suites:
         suite = configuration.suite(name)
         if not suite.files:
-            needed.setdefault(name, []).extend(suite.challenge_files_of(configuration.code_in(suite, code)))
+            files = suite.of_language(suite.challenge_files, configuration.code_in(suite, code))
+            needed.setdefault(name, []).extend(files)
     for name, codes in resolved.tuned.items():
         task = configuration.task(name)
         named = [pattern.removeprefix(DATA) for pattern in task.train + task.test if pattern.startswith(DATA)]
-        languages = [task.covered[configuration.code_in(task, code)] for code in codes]
-        needed[name] = [pattern.replace("{language}", each) for pattern in named for each in languages]
+        needed[name] = [each for code in codes for each in task.of_language(named, configuration.code_in(task, code))]
     lines = []
     for name, patterns in needed.items():
         missing = [p for p in dict.fromkeys(patterns) if not folder or not expand_glob(f"{glob.escape(folder)}/{p}")]
@@ -96,16 +95,18 @@ def items_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     if suite.kind == "pairs":
         items["options"] = suite.pair
     folder = folder_of_challenge(configuration) if suite.challenge_files else ""
-    files = [f"{glob.escape(folder)}/{each}" for each in suite.challenge_files_of(covered)] if folder else []
+    files = suite.of_language(suite.challenge_files, covered) if folder else []
+    files = [f"{glob.escape(folder)}/{each}" for each in files]
     if files and (any(map(expand_glob, files)) or not suite.files):
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
-        return asked | {"sources": _snapshot(tuple(files), where)}
-    if not (files := suite.files_of(covered)):
+        return asked | {"sources": {file: matched(file, f"{where}: suite file") for file in files}}
+    if not (files := suite.of_language(suite.files, covered)):
         raise UserError(f"evaluation_data = '': the suite {name} needs the BabyLM challenge's folder of this name")
     if suite.repository:
         return asked | {"files": files, "source": {"repository": suite.repository, "revision": suite.revision}}
     if name in configuration.top.suites:
-        return asked | {"sources": _snapshot(tuple(files), configuration.origin_of_name(name))}
+        where = configuration.origin_of_name(name)
+        return asked | {"sources": {file: matched(file, f"{where}: suite file") for file in files}}
     paths = [Path(path) for file in files for path in files_of(file, f"the suite {name}:")]
     found = {p.name: {"files": 1, "bytes": p.stat().st_size, "sha256": sha256(p)} for p in paths}
     return asked | {"sources": {f"{SHIPPED}{file}": each for file, each in found.items()}}  # not where this clone is
@@ -116,11 +117,6 @@ def located(source: str) -> list[str]:
     if source.startswith(SHIPPED):
         return [str(config_file(f"{SUITES}{source.removeprefix(SHIPPED)}"))]
     return files_of(source, "suite")
-
-
-@functools.cache
-def _snapshot(files: tuple[str, ...], where: str) -> dict[str, Any]:
-    return dict(snapshot(dict.fromkeys(files, where), "suite"))
 
 
 # Tasks.
@@ -170,8 +166,8 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
     if task.repository:
         asked["source"] = {"repository": task.repository, "revision": task.revision}
     else:
-        patterns = dict.fromkeys([*files["train"], *files["test"]], where.rstrip(".: "))
-        asked["sources"] = snapshot(patterns, "task", "txt" if of_words else None)
+        label, file_format = f"{where.rstrip('.: ')}: task file", "txt" if of_words else None
+        asked["sources"] = {each: matched(each, label, file_format) for each in [*files["train"], *files["test"]]}
     train, test = (
         each if task.repository else [os.path.realpath(path) for pattern in each for path in expand_glob(pattern)]
         for each in files.values()
@@ -184,7 +180,7 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
 def _files_of_task(configuration: Configuration, name: str, covered: str, split: str) -> list[str]:
     """Return the globs of a split of a task in a language."""
     task, folder = configuration.task(name), folder_of_challenge(configuration)
-    patterns = [pattern.replace("{language}", task.covered[covered]) for pattern in getattr(task, split)]
+    patterns = task.of_language(getattr(task, split), covered)
     if not folder and any(pattern.startswith(DATA) for pattern in patterns):
         raise UserError(f"evaluation_data = '': the task {name} needs the BabyLM challenge's folder of this name")
     return [f"{glob.escape(folder)}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]

@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 
 from babelmill.config.schema import (
     MAX_LENGTH,
+    MODEL_SECTIONS,
     BelowOne,
     Encoding,
     Integer,
@@ -87,6 +88,10 @@ class Dataset(Section):
         """Return its languages: {code: the language's name in the names of the files}."""
         return {self.language: self.language} if self.language else self.languages
 
+    def of_language(self, patterns: list[str], code: str) -> list[str]:
+        """Return the globs of a language's files: with its name in place of `{language}`."""
+        return [pattern.replace("{language}", self.covered[code]) for pattern in patterns]
+
 
 class Suite(Dataset):
     """A set of items whose sentences a model scores: minimal pairs, or prompts with two or more options.
@@ -115,7 +120,8 @@ class Suite(Dataset):
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
 
     def rules(self) -> dict[str, Any]:
-        files, options = self.files + self.challenge_files, self.number_of_options
+        files = self.files + self.challenge_files
+        options = len(self.options) if isinstance(self.options, list) else None  # else items may have different numbers
         kinds = {key: kind for kind, names in ITEM_KEYS.items() for key in names}
         others = sorted(kinds.keys() & self.model_fields_set - {*ITEM_KEYS[self.kind]})
         needed = REQUIRED_ITEM_KEYS.get(self.kind, ())
@@ -138,11 +144,6 @@ class Suite(Dataset):
         }
 
     @property
-    def number_of_options(self) -> int | None:
-        """Return the number of options of every item, if they are templates; else items may have different numbers."""
-        return len(self.options) if isinstance(self.options, list) else None
-
-    @property
     def pair(self) -> list[str]:
         """Return the templates of the two sentences of a pair."""
         return [f"{{{self.good}}}", f"{{{self.bad}}}"]
@@ -157,14 +158,6 @@ class Suite(Dataset):
             elif key == "prompt" or "{" in (value or ""):
                 found[key] = value
         return found | {key: value for key in ("phenomenon", "paradigm") if "{" in (value := getattr(self, key) or "")}
-
-    def files_of(self, code: str) -> list[str]:
-        """Return the globs of a language's files."""
-        return [pattern.replace("{language}", self.covered[code]) for pattern in self.files]
-
-    def challenge_files_of(self, code: str) -> list[str]:
-        """Return the globs of a language's files in the challenge's folder."""
-        return [pattern.replace("{language}", self.covered[code]) for pattern in self.challenge_files]
 
 
 class Tuning(Section):
@@ -290,21 +283,9 @@ class LanguageEntry(Section):
     corpus: dict[str, Any] = {}
 
 
-class Sections(Section):
-    """The sections of a model, as a file has them: each with some of its keys, which are checked for each model."""
-
-    tokenizer: dict[str, Any] = {}
-    mixture: dict[str, Any] = {}
-    model: dict[str, Any] = {}
-    train: dict[str, Any] = {}
-    labels: dict[str, Any] = {}
-    export: dict[str, Any] = {}
-    evaluation: dict[str, Any] = {}
-    card: dict[str, Any] = {}
-    predict: dict[str, Any] = {}
-    publish: dict[str, Any] = {}
-    run: dict[str, Any] = {}
-    resources: dict[str, Any] = {}
+# The sections of a model, as a file has them: each with some of its keys, which are checked for each model.
+_sections: Any = dict.fromkeys(MODEL_SECTIONS, (dict[str, Any], {}))
+Sections = create_model("Sections", __base__=Section, **_sections)
 
 
 class Preset(Sections):
@@ -318,7 +299,7 @@ class ModelEntry(Preset):
     """An entry of `models:`; it is laid over presets and the user's values for all models."""
 
     # Or `none`: `model.source`, a model of another project, is measured as it is, and not trained.
-    train: dict[str, Any] | Literal["none"] = {}  # pyright: ignore[reportIncompatibleVariableOverride]
+    train: dict[str, Any] | Literal["none"] = {}
     like: str | None = None  # another model: what this entry leaves out is as in the entry of that model, key by key
     preset: Presets = []
 

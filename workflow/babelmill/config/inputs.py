@@ -3,7 +3,6 @@
 These facts about files and repositories belong in settings files, beside the sections of the configuration.
 """
 
-import functools
 import json
 import platform
 import re
@@ -17,7 +16,7 @@ from babelmill.config.resolve import Configuration, ResolvedCorpus, ResolvedMode
 from babelmill.config.schema import OURS, Corpus, Labels, words_of_document
 from babelmill.core.files import UserError, not_found, sha256
 from babelmill.core.formats import split_name
-from babelmill.core.local_sources import of_files, snapshot
+from babelmill.core.local_sources import matched, of_files
 from babelmill.core.words import plural
 
 KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
@@ -74,8 +73,7 @@ def check(configuration: Configuration, model: str) -> None:
         if not (text.corpus.validation_share or text.corpus.validation_files or hub_datasets(text)):
             where = f"{text.origins['corpus.validation_share']}: corpus.validation_share = 0 of {code}"
             raise UserError(f"{where}: no text is set aside for validation: {set_aside(text.corpus)}")
-    for code in resolved.languages if resolved.learns_labels else ():
-        if not configuration.corpus(code).corpus.label_columns:
+        if resolved.learns_labels and not text.corpus.label_columns:
             where = f"{resolved.origins['train.objective']}: train.objective = labels of model {model}"
             raise UserError(f"{where}: languages.{code}.corpus.label_columns is expected")
     require_evaluation_data(configuration, model)
@@ -100,12 +98,7 @@ def base_model(resolved: ResolvedModel) -> dict[str, Any]:
         repository = {"repository": source.name, "revision": resolved.model.revision}
         return asked | {"source": repository, "sources": {}}
     where = f"{resolved.origins['model.source']}: model.source = {source.name!r}"
-    return asked | {"source": None, "sources": {source.name: _folder(source.name, where)}}
-
-
-@functools.cache
-def _folder(folder: str, where: str) -> dict[str, Any]:
-    return of_files(require_model(folder, where))
+    return asked | {"source": None, "sources": {source.name: of_files(require_model(source.name, where))}}
 
 
 def require_model(folder: str, where: str) -> list[str]:
@@ -129,16 +122,14 @@ def corpus_sources(resolved: ResolvedCorpus) -> dict[str, Any]:
     corpus, where = resolved.corpus, resolved.origins["corpus.files"]
     if not corpus.files and not corpus.builtin and not corpus.hub:
         raise UserError(f"{where}: corpus of {resolved.name}: files, a dataset of the Hub (hub) or builtin is expected")
-    named = {pattern: resolved.origins[f"corpus.{key}"] for key in KEYS for pattern in getattr(corpus, key)}
-    sources: dict[str, Any] = dict(_snapshot(tuple(named.items()), corpus.format)) if named else {}
+    sources: dict[str, Any] = {
+        pattern: matched(pattern, f"{resolved.origins[f'corpus.{key}']}: corpus file", corpus.format)
+        for key in KEYS
+        for pattern in getattr(corpus, key)
+    }
     if corpus.builtin:
         sources[corpus.builtin] = platform.python_version()
     return sources
-
-
-@functools.cache
-def _snapshot(named: tuple[tuple[str, str], ...], file_format: str | None) -> dict[str, dict[str, Any]]:
-    return snapshot(dict(named), file_format=file_format)
 
 
 def few_documents(resolved: ResolvedCorpus) -> str | None:

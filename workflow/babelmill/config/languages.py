@@ -5,11 +5,8 @@ import dataclasses
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from babelmill.config.layers import nearest
-from babelmill.config.schema import language_tag
-from babelmill.core.files import UserError
 
 WORD = 5.43  # bytes per English word, as in the tiers of BabyBabelLM: 100 million words are 543 MB
 TIER_BYTES = {1: 543e6, 2: 54.3e6, 3: 5.43e6}  # of English text in the BabyBabelLM tiers
@@ -64,23 +61,13 @@ def nearest_or_new(word: str, known: Iterable[str]) -> str:
 
 
 def read_table(path: Path) -> dict[str, Language]:
-    """Read the table; lines that start with # are comments. A bad line raises a UserError with the file and line."""
-    table = {}
+    """Read the table, a file of the project; lines that start with # are comments."""
     with open(path, encoding="utf-8", newline="") as file:
-        numbered = [(number, line) for number, line in enumerate(file, 1) if line.strip() and not line.startswith("#")]
-    rows = csv.DictReader((line for _, line in numbered), delimiter="\t")
-    for (number, _), row in zip(numbered[1:], rows, strict=True):
-        try:
-            values: dict[str, Any] = {
-                "tier": int(row["tier"]),
-                "byte_premium": float(row["byte_premium"]),
-                "tag": language_tag(row["tag"]),
-            }
-            table[row["code"]] = Language(**({**row} | values))  # pyright: ignore[reportArgumentType]
-        except (KeyError, TypeError, ValueError) as error:
-            expected = "code, name, tier, script, byte_premium and tag are expected"
-            raise UserError(f"{path}, line {number}: {expected} ({error})") from None
-    return table
+        rows = [*csv.DictReader((line for line in file if not line.startswith("#")), delimiter="\t")]
+    table = [Language(**row) for row in rows]  # pyright: ignore[reportArgumentType]
+    return {
+        row.code: dataclasses.replace(row, tier=int(row.tier), byte_premium=float(row.byte_premium)) for row in table
+    }
 
 
 def budget_bytes(budget: float | str, byte_premium: float) -> float:

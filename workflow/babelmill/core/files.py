@@ -42,7 +42,9 @@ UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from da
 
 
 def trouble(error: BaseException) -> str | None:
-    """Return one line for an error of the machine (files, memory, GPU); None for an error that is our bug."""
+    """Return one line for an error of the user or the machine (files, memory, GPU); None for one that is our bug."""
+    if isinstance(error, UserError):
+        return str(error)
     if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, of a GPU
         return "the GPU has not enough memory; see docs/troubleshooting.md"
     if isinstance(error, MemoryError):
@@ -89,22 +91,14 @@ def is_locked(path: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Name the file in an error of the file system that names none, such as that of a full disk."""
+    """Name what is written in an error that names only its temporary file, or nothing, as that of a full disk."""
     try:
         yield
     except OSError as error:
-        if type(error) is not OSError or error.filename is not None:  # of a network, or of another file
-            raise
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def beginning(path: Path) -> Iterator[None]:
-    """Name the file or folder that is to be written in an error about its temporary one, as of a read-only folder."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = str(path)
+        if type(error) is OSError and error.filename is None:  # others are of a network
+            raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+        if TEMPORARY.fullmatch(os.path.basename(str(error.filename))):
+            error.filename = str(path)
         raise
 
 
@@ -117,7 +111,7 @@ def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> It
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with beginning(path):
+    with writing(path):
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:LONGEST]}.", suffix=".tmp", dir=path.parent)
     try:
         with writing(path), open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
@@ -137,7 +131,7 @@ def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> It
 def temporary_folder(path: Path) -> Iterator[Path]:
     """Give a temporary folder beside `path`, and remove it at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with beginning(path):
+    with writing(path):
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:LONGEST]}.", suffix=".tmp", dir=path.parent))
     try:
         with open(folder / LOCK, "w") as file:

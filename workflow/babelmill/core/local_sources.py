@@ -7,13 +7,14 @@ and inode: if all four are the same, the file is not read.
 """
 
 import contextlib
+import functools
 import glob
 import hashlib
 import itertools
 import os
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -81,32 +82,18 @@ def files_of(pattern: str, label: str, file_format: str | None = None) -> list[s
     return paths
 
 
-def snapshot(
-    patterns: Mapping[str, str], what: str = "corpus", file_format: str | None = None
-) -> dict[str, dict[str, Any]]:
-    """Describe what globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
-
-    `patterns` are {glob: the configuration file that contains it, for errors}, and `what` is what the files belong to.
-    A UserError says that a glob matches no file, or that one cannot be read.
-    """
-    return {
-        pattern: of_files(files_of(pattern, f"{where}: {what} file", file_format))
-        for pattern, where in patterns.items()
-    }
+@functools.cache
+def matched(pattern: str, label: str, file_format: str | None = None) -> dict[str, Any]:
+    """Describe what a glob matches, as `of_files` does; a process looks once. The arguments are those of `files_of`."""
+    return of_files(files_of(pattern, label, file_format))
 
 
 def of_files(paths: list[str]) -> dict[str, Any]:
-    """Return the entry of a glob in `snapshot` that matches some files."""
+    """Describe files: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}."""
     content = hashes(paths)
     listing = b"".join(b"%s\0%s\n" % (os.fsencode(path), content[path].encode()) for path in paths)
     digest = hashlib.sha256(listing).hexdigest()
     return {"files": len(paths), "bytes": sum(os.path.getsize(path) for path in paths), "sha256": digest}
-
-
-def identity(path: str | Path) -> list[int]:
-    """Return size, modification time, change time and inode of a file: an edit changes at least one of them."""
-    status = os.stat(path)
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 def hashes(paths: Iterable[str], store: Path = HASHES) -> dict[str, str]:
@@ -118,7 +105,8 @@ def hashes(paths: Iterable[str], store: Path = HASHES) -> dict[str, str]:
     entries, spoken = {}, time.monotonic()
     names = {os.fsencode(path).decode("utf-8", "replace"): path for path in paths}  # in any locale
     for number, (name, path) in enumerate(names.items(), 1):
-        now = identity(path)
+        status = os.stat(path)
+        now = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]  # an edit changes one of them
         if name in known and known[name]["identity"] == now:
             entries[name] = known[name]
             continue

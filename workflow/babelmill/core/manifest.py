@@ -31,24 +31,17 @@ def write(
     figures: dict[str, Any] | None = None,
     remember: bool = False,
     name: str = NAME,
-    entries: dict[str, Any] | None = None,
     also: dict[str, str] | None = None,
 ) -> None:
     """Write `folder/manifest.json`, or `name` if several results share the folder.
 
     `asked` is the object of a settings file (`stages.Stage`). `files`, absolute or relative to the folder, were written
-    by this stage (`entries`: theirs, if they are known), and `upstream` are the results that it read: a digest of each
-    is recorded. `figures`: numbers that later stages or readers need. `remember`: see `verify`. `also`:
-    modules beside those that this process has loaded, of other processes of the stage (see `modules.py`).
+    by this stage, and `upstream` are the results that it read: a digest of each is recorded. `figures`: numbers that
+    later stages or readers need. `remember`: see `verify`. `also`: modules beside those that this process has loaded,
+    of other processes of the stage (see `modules.py`).
     """
     folder, upstream = Path(folder), [Path(source) for source in upstream]
-    if entries is None:
-        paths = [folder / file for file in files]
-        content = _content(folder, paths, remember)
-        entries = {
-            path.relative_to(folder).as_posix(): {"sha256": content[path], "bytes": path.stat().st_size}
-            for path in paths
-        }
+    content = _content(folder, [folder / file for file in files], remember)
     write_sealed(
         folder / name,
         {
@@ -56,7 +49,10 @@ def write(
             "version": __version__,
             "settings": asked.raw,
             "modules": modules.loaded() | (also or {}),
-            "files": entries,
+            "files": {
+                path.relative_to(folder).as_posix(): {"sha256": found, "bytes": path.stat().st_size}
+                for path, found in content.items()
+            },
             "upstream": {source.as_posix(): digest(source) for source in upstream},
             "figures": figures or {},
         },
@@ -80,25 +76,6 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def read_sealed(path: Path) -> Any:
-    """Return what `write_sealed` wrote, without the sha256; raise a UserError if it was changed since then."""
-    remedy = f"delete {path.parent if path.name == NAME else path} and run the workflow again"
-    return unsealed(read_json(path, remedy=remedy), path, remedy)
-
-
-def unsealed(content: Any, where: object, remedy: str) -> Any:
-    """Return sealed content without its sha256; raise a UserError if it was changed after it was written.
-
-    A manifest.json that another program wrote has no sha256 of its own.
-    """
-    if not isinstance(content, dict) or "sha256" not in content:
-        return content
-    found = {key: value for key, value in content.items() if key != "sha256"}
-    if content["sha256"] != _digest(found):
-        raise UserError(f"{where}: was changed after it was written (its own sha256 differs); {remedy}")
-    return found
-
-
 def read(path: str | Path) -> dict[str, Any]:
     """Return the manifest of a folder, or what a single .json file says about itself (`predictions/`, `published/`).
 
@@ -106,7 +83,11 @@ def read(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     folder, path = (path.parent, path) if path.suffix == ".json" else (path, path / NAME)
-    manifest = read_sealed(path)
+    remedy = f"delete {folder if path.name == NAME else path} and run the workflow again"
+    manifest = read_json(path, remedy=remedy)
+    seal = manifest.pop("sha256", None) if isinstance(manifest, dict) else None
+    if seal is not None and seal != _digest(manifest):  # a manifest.json that another program wrote has none
+        raise UserError(f"{path}: was changed after it was written (its own sha256 differs); {remedy}")
     parts = ("settings", "files", "upstream", *(("figures",) if path.name == NAME else ()))
     entries = [manifest.get(part) for part in parts] if isinstance(manifest, dict) else [None]
     if not all(isinstance(entry, dict) for entry in entries) or "stage" not in manifest:

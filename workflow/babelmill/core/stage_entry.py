@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, TextIO, TypeVar
 
 from babelmill.core import bars, escape
-from babelmill.core.files import UserError, lock, remove_leftovers, trouble
+from babelmill.core.files import lock, remove_leftovers, trouble
 
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
 CLOCK = "%H:%M:%S"
@@ -180,7 +180,7 @@ def parser(stage: Any, description: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def main(stage: type[S], function: Callable[[Job[S]], int | None], description: str | None) -> int:
+def main(stage: Any, function: Callable[[Job[S]], int | None], description: str | None) -> int:
     """Run a stage from its command line, `python -m babelmill.STAGE SETTINGS`, and return its exit code."""
     args = parser(stage, description).parse_args()
     return run(function, Job(stage, args.settings, args.threads, args.gpus, args))
@@ -198,8 +198,6 @@ def run(function: Callable[[Job[S]], int | None], job: Job[S], writes_log: bool 
         remove_leftovers([job.out, job.out.parent])
         remove_leftovers([job.unfinished, Path("results/checkpoints", job.name)], deep=True)
         return function(job) or 0
-    except UserError as error:
-        log.error("error: %s", error)
     except KeyboardInterrupt:
         kept = any(folder.exists() for folder in (job.unfinished, Path("results/checkpoints", job.name)))
         log.error("interrupted; the same command %s", "continues this stage" if kept else "starts this stage again")

@@ -36,10 +36,9 @@ def plural(count: int, noun: str) -> str:
 
 def said_once(notes: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each note, which begins with the models that it is about; `notes`: (model, note)."""
-    models: dict[str, list[str]] = {}
+    models: dict[str, dict[str, None]] = {}
     for model, note in notes:
-        models.setdefault(note, [])
-        models[note] += [] if model in models[note] else [model]
+        models.setdefault(note, {})[model] = None
     return [f"{some(names, 3)}: {note}" for note, names in models.items()]
 
 

@@ -277,7 +277,7 @@ def listing(paths: list[Path], settings: CorpusStage) -> list[dict[str, Any]]:
     for pattern, entry in settings.sources.items():
         if not isinstance(entry, dict):  # the texts that come with Python
             continue
-        if local_sources.snapshot({pattern: "corpus"}, file_format=settings.corpus.format)[pattern] != entry:
+        if local_sources.of_files(local_sources.files_of(pattern, "corpus", settings.corpus.format)) != entry:
             raise UserError(f"{pattern}: the files changed since the settings were written; run the workflow again")
     content = local_sources.hashes(sorted(path.as_posix() for path in paths))
     return [{"path": path, "bytes": Path(path).stat().st_size, "sha256": found} for path, found in content.items()]

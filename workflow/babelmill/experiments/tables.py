@@ -85,15 +85,13 @@ def comparison(asked: dict[str, Any], models: list[ModelResults], table: Frame) 
         column=[columns.index((each.suite, each.method, each.unit)) for each in found.itertuples()],
         worse=[not_better(each.mean, each.simple, each.unit) for each in found.itertuples()],
     )
-    members: dict[str, dict[str, ModelResults]] = {row: {} for row in found["row"]}
     of_name = {model.name: model for model in models}
-    for each in rows.itertuples():
-        members[name(each)][each.model] = of_name[each.model]
+    members = rows.groupby([name(each) for each in rows.itertuples()])["model"].unique()
     return Comparison(
         name=asked["name"],
         cells=found,
         heads=[title_of(*column, asked, headlines) for column in columns],
-        facts={row: facts_of([*of_row.values()]) for row, of_row in members.items()},
+        facts={row: facts_of([of_name[each] for each in members[row]]) for row in found["row"].unique()},
         reference=labels.get(reference, ""),
         precisions=different_precisions(models),
     )

@@ -5,16 +5,35 @@ whenever they are asked for.
 """
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from babelmill import __version__
 from babelmill.config.datasets import about_task
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_json
 from babelmill.graph import Graph
 from babelmill.reporting.published import published
 from babelmill.stages import STAGES
+
+
+class Written(NamedTuple):
+    """A stage without a key: its results are written whenever they are asked for. `place`: of the result of a name."""
+
+    stage: str
+    place: str
+
+    def read(self, path: Path) -> Any:
+        """Read a settings file."""
+        return read_json(path)
+
+    def path_of(self, name: str) -> Path:
+        """Return the path of a result."""
+        return Path(self.place.format(name))
+
+
+REPORT, EXPERIMENT = Written("report", "reports/{}.html"), Written("experiment", "experiments/{}")
 
 
 def asked_of(graph: Graph, name: str) -> dict[str, Any]:
@@ -23,27 +42,25 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
     `name`: a group, a model, `all`, or several of them joined by `+`.
     """
     configuration = graph.configuration
-    models = configuration.models_of(name.split("+"))
-    of_models = {
-        model: {
-            "languages": configuration.languages_of(model),
-            "suites": list(configuration.model(model).scored),
-            "tasks": STAGES["tune"].parts(configuration, model),
-            "results": graph.places(model),
-        }
-        for model in models
-    }
-    codes = list(dict.fromkeys(code for model in of_models.values() for code in model["languages"]))
-    covering = [suite for model in of_models.values() for suite in model["suites"]]
-    evaluations = [configuration.model(model).evaluation for model in models]
-    suites = [suite for each in evaluations for suite in [*each.suites, *each.snapshot_suites]]
-    tasks = dict.fromkeys(part.rpartition(".")[0] for model in of_models.values() for part in model["tasks"])
+    models = [configuration.model(each) for each in configuration.models_of(name.split("+"))]
+    codes = list(dict.fromkeys(code for model in models for code in model.languages))
+    evaluations = [model.evaluation for model in models]
+    suites = dict.fromkeys(suite for each in evaluations for suite in [*each.suites, *each.snapshot_suites])
+    tasks = dict.fromkeys(task for model in models for task in model.seeds)
     return {
         "name": name,
-        "order": models,  # a file has its keys in alphabetical order
-        "models": of_models,
+        "order": [model.name for model in models],  # a file has its keys in alphabetical order
+        "models": {
+            model.name: {
+                "languages": model.languages,
+                "suites": list(model.scored),
+                "tasks": STAGES["tune"].parts(model),
+                "results": graph.places(model.name),
+            }
+            for model in models
+        },
         "languages": {code: configuration.table[code].name for code in codes},
-        "suites": {suite: about_suite(configuration, suite, codes) for suite in dict.fromkeys([*covering, *suites])},
+        "suites": {suite: about_suite(configuration, suite, codes) for suite in suites},
         "tasks": {
             task: about_task(configuration, task) | {"metric": configuration.task(task).metric} for task in tasks
         },

@@ -33,7 +33,7 @@ def refusing(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, UserError) or trouble(error):
+        if trouble(error):
             raise
         reason = escape.line(first_line(error).rstrip("."), 200)
         raise UserError(f"{folder}: this model cannot be fine-tuned for a task: {reason}; use another model") from error
