@@ -72,7 +72,7 @@ def test_a_checkpoint_computes_what_it_did(published):
             "it has no config.json; name the file with",
         ),
         (["model.bin", "--config", "base.json"], "has no tokenizer.json; name another repository or a file"),
-        ([*CHECKPOINT, "--config", "wide.json"], "this is not the GPT-BERT that it describes"),
+        ([*CHECKPOINT, "--config", "wide.json"], "this is not the model that it describes"),
         (["results/of/egn/train"], "results/of/egn/train: neither a file or folder, nor a repository on the Hub"),
     ],
 )

@@ -21,7 +21,7 @@ def golden():
 
 
 def read(path: Path, **config) -> ForeignModel:
-    return read_model("gpt_bert", model()[0] | config, open_weights({path.name: path}, "it"), None, "it")
+    return read_model("gpt_bert", model()[0] | config, open_weights({path.name: path}, "it")[0], None, "it")
 
 
 class Evil:
@@ -81,7 +81,6 @@ def test_the_shape(golden, tmp_path):
         ({"layer_norm_eps": None}, "it: config.json: layer_norm_eps = None"),
         ({"hidden_size": "24"}, "it: config.json: hidden_size = '24'"),
         ({"hidden_size": 2**40}, "it: config.json: hidden_size = 1099511627776"),
-        ({"num_hidden_layers": 900}, "it: config.json: num_hidden_layers = 900: it has"),
     ],
 )
 def test_a_wrong_configuration_is_one_line(golden, tmp_path, changes, message):

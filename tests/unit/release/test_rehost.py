@@ -24,7 +24,6 @@ from babelmill.release.elsewhere.published_models import EMBEDDING
 from babelmill.release.elsewhere.rehosting import (
     TABLE,
     OldModel,
-    WeightFiles,
     language_of,
     learnt_target,
     read_weights,
@@ -54,19 +53,19 @@ def here(*names: str) -> Files:
 
 
 @pytest.mark.parametrize(
-    ("names", "default", "variants"),
+    ("names", "variants"),
     [
-        ([MODEL, "pytorch_model.bin"], [], {"main": [MODEL]}),
-        ([MODEL, EMA], [MODEL], {"ema": [EMA]}),
-        ([LAST, "model.ema.safetensors"], [], {"main": [LAST], "ema": ["model.ema.safetensors"]}),
-        (["a.bin", "a_ema.bin", "a_state_dict.bin"], [], {"main": ["a.bin"], "ema": ["a_ema.bin"]}),
-        (["a.bin"], [], {"main": ["a.bin"]}),
-        (["a_ema.bin"], [], {"ema": ["a_ema.bin"]}),
-        (["pytorch_model_ema.bin"], [], {"ema": ["pytorch_model_ema.bin"]}),
+        ([MODEL, "pytorch_model.bin"], {"main": [MODEL]}),
+        ([MODEL, EMA], {"ema": [EMA], "default": [MODEL]}),
+        ([LAST, "model.ema.safetensors"], {"main": [LAST], "ema": ["model.ema.safetensors"]}),
+        (["a.bin", "a_ema.bin", "a_state_dict.bin"], {"main": ["a.bin"], "ema": ["a_ema.bin"]}),
+        (["a.bin"], {"main": ["a.bin"]}),
+        (["a_ema.bin"], {"ema": ["a_ema.bin"]}),
+        (["pytorch_model_ema.bin"], {"ema": ["pytorch_model_ema.bin"]}),
     ],
 )
-def test_shipped_weights(names, default, variants):
-    assert shipped(here(*names)) == WeightFiles(default, variants)
+def test_shipped_weights(names, variants):
+    assert shipped(here(*names)) == variants
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_weights_without_a_variant_in_their_name(message, name, variant):
     """The scripts' `--variant main` and `--separate-ema` left them: the card lists what there is."""
     Path("README.md").write_text(f"## Variants Available\n{message}\n\n## Files\n")
     found = dataclasses.replace(here(MODEL, "README.md"), figures={"repository": f"lab/{name}"})
-    assert shipped(found) == WeightFiles([], {variant: [MODEL]})
+    assert shipped(found) == {variant: [MODEL]}
 
 
 def test_which_variant_loads_by_default():
@@ -87,8 +86,8 @@ def test_which_variant_loads_by_default():
     golden = weights("")[EMBEDDING].mean().item()
 
     def read(default: list[str], **variants: str):
-        given = WeightFiles(default, {variant: [name] for variant, name in variants.items()})
-        shape, found, loaded = read_weights(OldModel(here(), given, Path("config.json"), None, {}))
+        given = {variant: [name] for variant, name in variants.items()} | ({"default": default} if default else {})
+        shape, found, loaded = read_weights(OldModel(here(), given, Path("config.json"), None))
         assert shape["vocab_size"] == 96
         return "".join(found), loaded, round(found[loaded][EMBEDDING].mean().item() / golden, 3)
 
@@ -204,7 +203,7 @@ def test_what_cannot_be_converted(hub, capsys):
         "learnt": "failed: the model has learnt too little to tell which token it predicts at a mask: set --masked-target",
         "no_config": "skipped: it has no config.json; name the file with its shape by --config",
         "no_weights": "has no file of weights",
-        "shapes": "config.json: this is not the GPT-BERT that it describes",
+        "shapes": "config.json: this is not the model that it describes",
         "tokens": "a file of the `tokenizers` library is expected",
     }
     assert [name.removeprefix("lab/") for name in lines] == [*wanted]

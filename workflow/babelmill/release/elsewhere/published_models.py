@@ -5,14 +5,13 @@ The names of their weights are ours, with some more: training in parallel puts `
 The shape is in the configuration file with which the model was trained: the weights do not show the number of heads.
 """
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
 from babelmill.core.escape import line
@@ -20,67 +19,56 @@ from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
-from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, SPECIAL_TOKENS
+from babelmill.tokens.vocabulary import MASK, NEEDED, SPECIAL_TOKENS
 
 # The keys of the published configuration files. All are required: with a wrong default, the model would be wrong.
 SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
 SIZES += ("max_position_embeddings", "position_bucket_size")
 KEYS: dict[str, Any] = dict.fromkeys(SIZES, int)
 KEYS |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps"), (int, float))
-KEYS_OF_NORBERT4 = [field.name for field in fields(NorBERT4Shape) if field.default is MISSING]
+KEYS_OF_NORBERT4: dict[str, Any] = {field.name: int for field in fields(NorBERT4Shape) if field.default is MISSING}
 LARGEST = 2**31  # what a size must be below
 EMBEDDING = "embedding.word_embedding.weight"
 COPIES = ("classifier.nonlinearity.5.weight", "classifier.emb2vocab.weight")  # of the embedding
 
 
-def our_names(names: Iterable[str], load: Callable[[str], Tensor], where: object) -> dict[str, str]:
-    """Return {our name: name in the files} of the weights that our model has. `load` reads a tensor.
+def read_published(
+    kind: Literal["gpt_bert", "norbert4"], config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the shape of a model and its weights under our names.
 
-    A UserError, which begins with `where`, says that the head has a matrix of its own, not a copy of the embedding.
+    The names of the weights tell whether a GPT-BERT has gates and layer mixing. A UserError, which begins with `where`,
+    says that a key is missing or has an impossible value, that the weights do not fit it, or that the head has a matrix
+    of its own, not a copy of the embedding.
     """
-    kept = (name for name in names if not name.endswith(".position_indices"))
-    found = {name.removeprefix("module.").removeprefix("model."): name for name in kept}
-    for head in filter(None, (found.pop(copy, None) for copy in COPIES)):
-        if EMBEDDING not in found or not torch.equal(load(head), load(found[EMBEDDING])):
-            raise UserError(f"{where}: {head} is not the token embedding, as it is in every GPT-BERT and NorBERT4")
-    return found
+    kept = {name: tensor for name, tensor in tensors.items() if not name.endswith(".position_indices")}
+    weights = {name.removeprefix("module.").removeprefix("model."): tensor for name, tensor in kept.items()}
+    for name in weights.keys() & COPIES:
+        if EMBEDDING not in weights or not torch.equal(weights.pop(name), weights[EMBEDDING]):
+            raise UserError(f"{where}: {name} is not the token embedding, as it is in every GPT-BERT and NorBERT4")
+    where = f"{where}: config.json"
+    if kind == "gpt_bert":
+        shape = checked(config, KEYS, where)
+        if shape["hidden_size"] % (heads := shape["num_attention_heads"]):
+            raise UserError(f"{where}: num_attention_heads = {heads} does not divide hidden_size")
+        shape["gate"] = any(".in_proj_vg." in name for name in weights)
+        shape["layer_mixing"] = any(".dwa_modules." in name for name in weights)
+        with torch.device("meta"):
+            made = GPTBert(GPTBertShape(**shape))
+    else:
+        keys = KEYS_OF_NORBERT4 | {"layer_norm_eps": (int, float)}
+        made_as = NorBERT4Shape(**checked({"layer_norm_eps": 1e-5, **config}, keys, where))
+        if (size := made_as.query_key_head_size) % 2:
+            raise UserError(f"{where}: query_key_head_size = {size} must be even")
+        shape = asdict(made_as)
+        with torch.device("meta"):
+            made = NorBERT4(made_as)
+    if odd := difference(made, weights):
+        raise UserError(f"{where}: this is not the model that it describes: {odd}")
+    return shape, weights
 
 
-def shape_of_gpt_bert(config: Mapping[str, Any], shapes: Mapping[str, Tensor], where: str) -> dict[str, Any]:
-    """Return the shape of a GPT-BERT whose weights have these `shapes`, under our names. `where` begins errors.
-
-    The names of the weights tell whether the model has gates and layer mixing. A UserError says that a key is missing
-    or has an impossible value, or that the weights do not fit it.
-    """
-    shape = _values(config, KEYS, where) | {
-        "gate": any(".in_proj_vg." in name for name in shapes),
-        "layer_mixing": any(".dwa_modules." in name for name in shapes),
-    }
-    if shape["hidden_size"] % shape["num_attention_heads"]:
-        raise UserError(f"{where}: num_attention_heads = {shape['num_attention_heads']} does not divide hidden_size")
-    _check_layers("num_hidden_layers", shape, shapes, where)
-    with torch.device("meta"):
-        made = GPTBert(GPTBertShape(**shape))
-    if found := difference(made, shapes):
-        raise UserError(f"{where}: this is not the GPT-BERT that it describes: {found}")
-    return shape
-
-
-def shape_of_norbert4(config: Mapping[str, Any], shapes: Mapping[str, Tensor], where: str) -> dict[str, Any]:
-    """Return the shape of a NorBERT4; see `shape_of_gpt_bert`."""
-    keys: dict[str, Any] = dict.fromkeys(KEYS_OF_NORBERT4, int) | {"layer_norm_eps": (int, float)}
-    shape = _values({"layer_norm_eps": 1e-5} | dict(config), keys, where)
-    if shape["query_key_head_size"] % 2:
-        raise UserError(f"{where}: query_key_head_size = {shape['query_key_head_size']} must be even")
-    _check_layers("num_layers", shape, shapes, where)
-    with torch.device("meta"):
-        made = NorBERT4(found := NorBERT4Shape(**shape))
-    if odd := difference(made, shapes):
-        raise UserError(f"{where}: this is not the NorBERT4 that it describes: {odd}")
-    return asdict(found)
-
-
-def _values(config: Mapping[str, Any], keys: Mapping[str, Any], where: str) -> dict[str, Any]:
+def checked(config: Mapping[str, Any], keys: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return some keys of a configuration: sizes are 1 or more, other numbers 0 or more."""
     for key, kind in keys.items():
         value: Any = config.get(key)
@@ -89,11 +77,6 @@ def _values(config: Mapping[str, Any], keys: Mapping[str, Any], where: str) -> d
             shown = line(repr(value), 60)
             raise UserError(f"{where}: {key} = {shown} is not allowed; use the configuration file of the training")
     return {key: config[key] for key in keys}
-
-
-def _check_layers(key: str, shape: Mapping[str, Any], shapes: Mapping[str, Tensor], where: str) -> None:
-    if shape[key] > len(shapes):  # to make so many could take hours
-        raise UserError(f"{where}: {key} = {shape[key]:,}: it has {len(shapes):,} tensors")
 
 
 def difference(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> str | None:
@@ -116,24 +99,14 @@ def adapted_tokenizer(path: Path) -> Tokenizer:
     """
     tokenizer = load_tokenizer(path)
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    if missing := [token for token in (BOS, EOS, PAD, MASK) if token not in vocabulary]:
+    if missing := [token for token in NEEDED if token not in vocabulary]:
         raise UserError(f"{path} has no token {missing[0]}; use the tokenizer with which the model was trained")
     puts_a_space = tokenizer.encode("a", add_special_tokens=False).tokens[:1] != ["a"]
-    content = json.loads(tokenizer.to_str())
-    declared = {entry["content"]: entry for entry in content["added_tokens"]}
     for token in SPECIAL_TOKENS:
         if token in vocabulary:
-            mask = token == MASK
-            declared[token] = {
-                "id": vocabulary[token],
-                "content": token,
-                "single_word": False,
-                "lstrip": mask,
-                "rstrip": mask and puts_a_space,
-                "normalized": False,
-                "special": True,
-            }
-    content["added_tokens"] = sorted(declared.values(), key=lambda entry: entry["id"])
-    tokenizer = Tokenizer.from_str(json.dumps(content))
+            left, right = token == MASK, token == MASK and puts_a_space
+            declared = AddedToken(token, lstrip=left, rstrip=right, normalized=False, special=True)
+            tokenizer.add_special_tokens([declared])
+    tokenizer.encode_special_tokens = False
     begin_with_bos(tokenizer)
     return tokenizer
