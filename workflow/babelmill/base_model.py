@@ -29,16 +29,7 @@ from babelmill.hub.files import Files, in_a_folder, licence_of, of_source
 from babelmill.hub.sources import MODEL
 from babelmill.labels import occcanine
 from babelmill.labels.codes import CODES_OF_SOURCE
-from babelmill.release.elsewhere.foreign_model import (
-    OURS,
-    ForeignKind,
-    kind_of,
-    open_weights,
-    read_model,
-    require_config,
-    weight_files,
-)
-from babelmill.release.elsewhere.published_models import adapted_tokenizer
+from babelmill.release.elsewhere import foreign_model
 from babelmill.release.folder.loading import tokenizer_of
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.stages import BaseModelStage
@@ -48,7 +39,7 @@ from babelmill.tokens.tokenizer_file import FILES, has_our_tokens, load_tokenize
 log = logging.getLogger("babelmill.base_model")
 
 
-def check_architecture(settings: BaseModelStage, kind: ForeignKind, config: dict[str, Any], where: str) -> None:
+def check_architecture(settings: BaseModelStage, kind: str, config: dict[str, Any], where: str) -> None:
     """Raise a UserError, before the weights are fetched, if the configuration asks for another architecture."""
     wanted = kind if kind in ("gpt_bert", "norbert4") else "transformers"
     if wanted != ("transformers" if settings.auto_class else settings.architecture):
@@ -68,7 +59,7 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], adapt: bool, rows: int
     adapted = adapt and "tokenizer.json" in paths and has_our_tokens(load_tokenizer(paths["tokenizer.json"]))
     for name, path in paths.items():
         if adapted and name == "tokenizer.json":
-            adapted_tokenizer(path).save(str(folder / name))
+            foreign_model.adapted_tokenizer(path).save(str(folder / name))
         else:
             copy_file(path, folder / name)
     drop_code(folder / "tokenizer_config.json")
@@ -99,15 +90,15 @@ def run(job: Job[BaseModelStage]) -> None:
 def write_to_continue(job: Job[BaseModelStage], files: Files) -> None:
     """Write the tensors of a model, its configuration and its tokenizer, so that training can continue it."""
     settings, where = job.settings, files.where
-    config = read_object(require_config(files), f"{where}: config.json")
-    kind = kind_of(config, where)
+    config = read_object(foreign_model.require_config(files), f"{where}: config.json")
+    kind = foreign_model.kind_of(config, where)
     check_architecture(settings, kind, config, where)
-    weights, key = open_weights(files.get(weight_files(files)), where)
+    weights, key = foreign_model.open_weights(files.get(foreign_model.weight_files(files)), where)
     heads, codes = {}, None
     if settings.auto_class == OBJECTIVES["labels"].auto_class and occcanine.is_of(weights):
         heads, codes = occcanine.heads_of(weights, key, where)
         weights = occcanine.encoder_of(weights)
-    model = read_model(kind, config, weights, settings.auto_class, where)
+    model = foreign_model.read_model(kind, config, weights, settings.auto_class, where)
     check_shape(settings.shape, model.shape, where)
     tensors = dict(sorted(model.weights.items())) | heads
     for name, tensor in tensors.items():
@@ -127,8 +118,8 @@ def write_to_continue(job: Job[BaseModelStage], files: Files) -> None:
         write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
         write_json(folder / "config.json", model.config)
         rows = model.config.get("vocab_size", sys.maxsize)
-        tokenizer, adapt = files.some(*FILES), not settings.auto_class and config.get("model_type") not in OURS
-        names = write_tokenizer(folder, tokenizer, adapt, rows, where)
+        adapt = not settings.auto_class and config.get("model_type") not in foreign_model.OURS
+        names = write_tokenizer(folder, files.some(*FILES), adapt, rows, where)
         if "tokenizer.json" not in names and model.config.get("model_type") == characters.KIND:
             characters.write_file(folder / "tokenizer.json")
             names.append("tokenizer.json")
@@ -151,11 +142,11 @@ def keep_unchanged(job: Job[BaseModelStage], files: Files) -> None:
     A UserError says that it needs code of its author, or has no tokenizer that tells which characters a token covers.
     """
     where = files.where
-    config = read_object(require_config(files), f"{where}: config.json")
+    config = read_object(foreign_model.require_config(files), f"{where}: config.json")
     if "auto_map" in config:
         raise UserError(f"{where} needs code of its author, which is never run here; `babelmill score` can be told to")
     check_layers(config, where)
-    names = weight_files(files)
+    names = foreign_model.weight_files(files)
     indices = [name for name in files.names if name.endswith(".index.json")]
     found = files.get(list(dict.fromkeys(["config.json", *names, *indices]))) | files.some(*FILES)
     with atomic_folder(job.out) as folder:

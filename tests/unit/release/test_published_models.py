@@ -7,8 +7,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers
 
 from babelmill.core.files import UserError
-from babelmill.release.elsewhere.foreign_model import ForeignModel, open_weights, read_model
-from babelmill.release.elsewhere.published_models import adapted_tokenizer
+from babelmill.release.elsewhere.foreign_model import ForeignModel, adapted_tokenizer, open_weights, read_model
 from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS
 from helpers.models.published import model, write_tokenizer
 

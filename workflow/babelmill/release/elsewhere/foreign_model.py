@@ -1,8 +1,12 @@
 """Read a model that was not trained here: the kind that its config.json describes, and its tensors under our names.
 
 No code in its files is run. Tensors are read from .safetensors, or from .bin files that contain only tensors and plain
-values. GPT-BERT and NorBERT4 get our names and the configuration that our training writes, LLaDA those of EuroBERT,
-and other transformers models those of their class.
+values. GPT-BERT (ltgoslo/gpt-bert, BabyBabelLM's copy of it) and NorBERT4 (HPLT) get our names and the configuration
+that our training writes, LLaDA those of EuroBERT, and other transformers models those of their class.
+
+The published names of GPT-BERT's weights are ours, with some more: training in parallel puts `module.` before them,
+transformers `model.`; each layer has a buffer of position indices; and the head has a second copy of the embedding. The
+shape is in the configuration file with which the model was trained: the weights do not show the number of heads.
 """
 
 import copy
@@ -10,19 +14,25 @@ import json
 import pickle
 import re
 from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 from safetensors import SafetensorError
+from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
 from babelmill.config.models import ADAPTER, ONLY_AN_ADAPTER, check_layers, with_our_names
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.hub.files import Files
-from babelmill.release.elsewhere import llada, published_models
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
+from babelmill.release.elsewhere import llada
 from babelmill.runtime.checkpoint import DTYPES, SavedTensors
+from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
+from babelmill.tokens.vocabulary import MASK, NEEDED, SPECIAL_TOKENS
 
 ForeignKind = Literal["gpt_bert", "norbert4", "llada", "transformers"]
 OURS = ("babelmill_gpt_bert", "babelmill_norbert4")  # the model types of those that we export
@@ -32,6 +42,12 @@ NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|scaler)\
 NAMED_BY = "model.safetensors or pytorch_model.bin"
 # Tensors of a file that are not needed: heads and poolers that the class of a language model lacks, and constants.
 BESIDES = re.compile(r"pooler\.|seq_relationship\.|discriminator_predictions\.|rotary_emb\.inv_freq$")
+# The keys of the published configuration files. All are required: with a wrong default, the model would be wrong.
+KEYS: dict[str, Any] = {field.name: field.type for field in fields(GPTBertShape) if field.type is not bool}
+KEYS_OF_NORBERT4: dict[str, Any] = {f.name: f.type for f in fields(NorBERT4Shape) if f.default is MISSING}
+LARGEST = 2**31  # what a size must be below
+EMBEDDING = "embedding.word_embedding.weight"
+COPIES = ("classifier.nonlinearity.5.weight", "classifier.emb2vocab.weight")  # of the embedding
 
 
 class ForeignModel(NamedTuple):
@@ -54,9 +70,9 @@ def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
     model_type = config.get("model_type")
     if model_type == "llada":
         return "llada"
-    if model_type == OURS[0] or config.keys() >= published_models.KEYS.keys():
+    if model_type == OURS[0] or config.keys() >= KEYS.keys():
         return "gpt_bert"
-    if config.keys() >= {*published_models.KEYS_OF_NORBERT4}:
+    if config.keys() >= {*KEYS_OF_NORBERT4}:
         return "norbert4"
     if "auto_map" in config:
         raise UserError(
@@ -80,11 +96,74 @@ def read_model(
     if kind in ("llada", "transformers"):
         assert auto_class
         return read_by_class(kind, config, tensors, auto_class, where)
-    shape, weights = published_models.read_published(kind, config, tensors, where)
+    shape, weights = read_published(kind, config, tensors, where)
     if kind == "norbert4":
         shape = with_our_names(shape)
         return ForeignModel("norbert4", {"architecture": "norbert4"} | shape, shape, weights)
     return ForeignModel("gpt_bert", shape, shape, weights)
+
+
+# GPT-BERT and NorBERT4.
+
+
+def read_published(
+    kind: Literal["gpt_bert", "norbert4"], config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the shape of a model and its weights under our names.
+
+    The names of the weights tell whether a GPT-BERT has gates and layer mixing. A UserError, which begins with `where`,
+    says that a key is missing or has an impossible value, that the weights do not fit it, or that the head has a matrix
+    of its own, not a copy of the embedding.
+    """
+    kept = {name: tensor for name, tensor in tensors.items() if not name.endswith(".position_indices")}
+    weights = {name.removeprefix("module.").removeprefix("model."): tensor for name, tensor in kept.items()}
+    for name in weights.keys() & COPIES:
+        if EMBEDDING not in weights or not torch.equal(weights.pop(name), weights[EMBEDDING]):
+            raise UserError(f"{where}: {name} is not the token embedding, as it is in every GPT-BERT and NorBERT4")
+    where = f"{where}: config.json"
+    if kind == "gpt_bert":
+        shape = checked(config, KEYS, where)
+        if shape["hidden_size"] % (heads := shape["num_attention_heads"]):
+            raise UserError(f"{where}: num_attention_heads = {heads} does not divide hidden_size")
+        shape["gate"] = any(".in_proj_vg." in name for name in weights)
+        shape["layer_mixing"] = any(".dwa_modules." in name for name in weights)
+        with torch.device("meta"):
+            made = GPTBert(GPTBertShape(**shape))
+    else:
+        keys = KEYS_OF_NORBERT4 | {"layer_norm_eps": float}
+        made_as = NorBERT4Shape(**checked({"layer_norm_eps": 1e-5, **config}, keys, where))
+        if (size := made_as.query_key_head_size) % 2:
+            raise UserError(f"{where}: query_key_head_size = {size} must be even")
+        shape = asdict(made_as)
+        with torch.device("meta"):
+            made = NorBERT4(made_as)
+    if odd := difference(made, weights):
+        raise UserError(f"{where}: this is not the model that it describes: {odd}")
+    return shape, weights
+
+
+def checked(config: Mapping[str, Any], keys: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return some keys of a configuration, {key: type}. Sizes (int) are 1 or more, other numbers 0 or more."""
+    for key, kind in keys.items():
+        value: Any = config.get(key)
+        allowed, least = (int, 1) if kind is int else (int | float, 0)
+        if isinstance(value, bool) or not isinstance(value, allowed) or not least <= value < LARGEST:
+            shown = line(repr(value), 60)
+            raise UserError(f"{where}: {key} = {shown} is not allowed; use the configuration file of the training")
+    return {key: config[key] for key in keys}
+
+
+def difference(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> str | None:
+    """Say which weight does not fit a model. Return None if all fit."""
+    expected = {name: list(value.shape) for name, value in model.state_dict().items()}
+    for name in sorted(expected.keys() | weights.keys()):
+        has = list(weights[name].shape) if name in weights else "absent"
+        if has != expected.get(name, "absent"):
+            return f"{name} is {has}, but must be {expected.get(name, 'absent')}"
+    return None
+
+
+# Models of transformers.
 
 
 def read_by_class(
@@ -111,7 +190,7 @@ def read_by_class(
         )
     shape = ours.shape_of(made)
     if kind == "llada":
-        if odd := published_models.difference(made, tensors):
+        if odd := difference(made, tensors):
             raise UserError(f"{where} is not the model that its config.json describes: {odd}")
         return ForeignModel("transformers", config, shape, tensors)
     of_transformers.set_verbosity_error()
@@ -236,3 +315,29 @@ def unpickled(path: Path, where: str) -> tuple[dict[str, Tensor], Any]:
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in pairs):
         raise UserError(f"{where} does not contain the state_dict of a model (names and tensors)")
     return content, key
+
+
+# The tokenizer.
+
+
+def adapted_tokenizer(path: Path) -> Tokenizer:
+    """Return the checkpoint's tokenizer, adapted so that it encodes a user's text as training did by other code.
+
+    It puts `<s>` before a text. It declares the special tokens as such, so that `<mask>` in a text is the mask; the
+    published script does not declare them. `<mask>` absorbs the space before it, which is part of the hidden word. If
+    the tokenizer itself puts a space before each text, `<mask>` also absorbs the space after it, since there would
+    otherwise be two spaces.
+    """
+    tokenizer = load_tokenizer(path)
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    if missing := [token for token in NEEDED if token not in vocabulary]:
+        raise UserError(f"{path} has no token {missing[0]}; use the tokenizer with which the model was trained")
+    puts_a_space = tokenizer.encode("a", add_special_tokens=False).tokens[:1] != ["a"]
+    for token in SPECIAL_TOKENS:
+        if token in vocabulary:
+            left, right = token == MASK, token == MASK and puts_a_space
+            declared = AddedToken(token, lstrip=left, rstrip=right, normalized=False, special=True)
+            tokenizer.add_special_tokens([declared])
+    tokenizer.encode_special_tokens = False
+    begin_with_bos(tokenizer)
+    return tokenizer

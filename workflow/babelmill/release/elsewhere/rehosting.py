@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from huggingface_hub import constants, get_token
@@ -49,8 +50,7 @@ from babelmill.hub.files import Files, in_a_folder, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.release.card.card import ModelCard, read_card
-from babelmill.release.elsewhere.foreign_model import ONE_FILE, OURS, open_weights, read_model, weight_files
-from babelmill.release.elsewhere.published_models import EMBEDDING, KEYS, adapted_tokenizer
+from babelmill.release.elsewhere import foreign_model
 from babelmill.release.folder.hub_folder import ExportInputs, build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.tokens import prefix_space
@@ -80,7 +80,7 @@ class OldModel:
     files: Files  # the files of the repository or the folder
     weights: Mapping[str, list[str]]  # {variant: the files with its weights}, see `shipped`
     config: Path  # the JSON file with its shape
-    language: str | None  # the code of its language; None if it is not known
+    name: str  # of its repository, folder or file, which may contain the code of its language
     private: bool = False  # whether its repository is private
 
     @property
@@ -137,13 +137,13 @@ def model_of(source: str, config: Path | None = None) -> OldModel:
     if not config:
         values = read_object(path, f"{files.where}: config.json")
         model_type = str(values.get("model_type", "none in config.json"))
-        if model_type in OURS or "layer_mixing" in values:
+        if model_type in foreign_model.OURS or "layer_mixing" in values:
             raise Skipped("Babelmill made it")
-        if not (values.keys() >= KEYS.keys() or GPT_BERT.search(model_type)):
+        if not (values.keys() >= foreign_model.KEYS.keys() or GPT_BERT.search(model_type)):
             raise Skipped(f"not a GPT-BERT (model_type {model_type})")
     one = Path(source).is_file()
     weights = {variant: [name] for variant, name in zip(WEIGHTS, files.names, strict=False)} if one else shipped(files)
-    return OldModel(files, weights, path, language_of(Path(source).name, read_table(TABLE)), private)
+    return OldModel(files, weights, path, Path(source).name, private)
 
 
 def opened(source: str) -> tuple[Files, bool]:
@@ -174,9 +174,9 @@ def shipped(files: Files) -> dict[str, list[str]]:
         known = (f"model.{variant}.safetensors", f"model_{variant}.safetensors", f"pytorch_model_{variant}.bin")
         names = [name for name in known if name in files.names]
         variants |= {variant: names[:1]} if names else {}
-    if variants and not {*ONE_FILE, *(f"{name}.index.json" for name in ONE_FILE)} & {*files.names}:
+    if variants and not [name for name in files.names if name.removesuffix(".index.json") in foreign_model.ONE_FILE]:
         return variants
-    default = weight_files(files)
+    default = foreign_model.weight_files(files)
     if default[0].endswith("_ema.bin"):
         last = default[0].replace("_ema.bin", ".bin")
         return ({"main": [last]} if last in files.names else {}) | {"ema": default}
@@ -191,14 +191,13 @@ def alone(files: Files) -> str:
     return declared[1] if declared else "ema" if named else "main"
 
 
-def language_of(name: str, table: Mapping[str, Language]) -> str | None:
-    """Return the language whose code is part of a repository's name, such as my-model-eng.
+def languages_of(name: str, table: Mapping[str, Language]) -> list[str]:
+    """Return the language whose code is part of a repository's name, such as my-model-eng; [] if there are several.
 
-    Return None if there is no such language, or several. `table` is {code: language}.
+    `table` is {code: language}.
     """
-    parts = {*re.split(r"[^A-Za-z]+", name), name.rpartition("-")[2]}
-    found = [code for code in table if code in parts]
-    return found[0] if len(found) == 1 else None
+    found = table.keys() & {*re.split(r"[^A-Za-z]+", name), name.rpartition("-")[2]}
+    return [*found] if len(found) == 1 else []
 
 
 # Reading.
@@ -213,10 +212,10 @@ def read_weights(old: OldModel) -> tuple[dict[str, Any], dict[str, dict[str, Ten
     shapes, found, where = [], dict[str, dict[str, Tensor]](), old.files.where
     values = read_object(old.config, f"{where}: {old.config.name}")
     for variant, names in old.weights.items():
-        tensors, _ = open_weights(old.files.get(names), where)
-        rows = [len(tensor) for name, tensor in tensors.items() if name.endswith(EMBEDDING)]
+        tensors, _ = foreign_model.open_weights(old.files.get(names), where)
+        rows = [len(tensor) for name, tensor in tensors.items() if name.endswith(foreign_model.EMBEDDING)]
         values |= {"vocab_size": rows[0]} if rows else {}
-        model = read_model("gpt_bert", values, tensors, None, where)
+        model = foreign_model.read_model("gpt_bert", values, tensors, None, where)
         shapes.append(model.shape)
         found[variant] = {name: tensor.float().contiguous() for name, tensor in model.weights.items()}
     if any(shape != shapes[0] for shape in shapes):
@@ -263,28 +262,22 @@ def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], token
 # Conversion.
 
 
-class ByHand(NamedTuple):
-    """What a manifest says about a conversion by hand."""
-
-    stage: str
-    raw: dict[str, Any]
-
-
 def convert(
-    old: OldModel, tokenizer: Path, masked_target: str | None, out: Path, name: str, asked: dict[str, Any]
+    old: OldModel, tokenizer: str | None, masked_target: str | None, out: Path, name: str, asked: dict[str, Any]
 ) -> None:
     """Read a model, build and prove its folder, write its card, and move it to `out`.
 
-    `masked_target`: the token that masked positions predicted, "next" or "same"; None: the model is tested. `name`: the
-    model's name on its card. `asked`: more entries for the settings of the manifest. A UserError says that `out`
-    exists, that the files do not fit together, or that the model has learnt too little to tell its masked target.
+    `tokenizer`: see `tokenizer_of`. `masked_target`: the token that masked positions predicted, "next" or "same"; None:
+    the model is tested. `name`: the model's name on its card. `asked`: more entries for the settings of the manifest. A
+    UserError says that `out` exists, that the files do not fit together, or that the model has learnt too little to
+    tell its masked target.
     """
     if out.exists():
         raise UserError(f"--out {out} already exists; remove it or name another folder")
     log.info("reading %s", old.files.where)
     earlier = read_card(old.files.path("README.md"), old.files.where)
     shape, weights, default = read_weights(old)
-    adapted = adapted_tokenizer(tokenizer)
+    adapted = foreign_model.adapted_tokenizer(tokenizer_of(old, tokenizer))
     entries, rows = vocab_size(adapted), shape["vocab_size"]
     if entries > rows:
         raise UserError(
@@ -324,13 +317,13 @@ def convert(
             prefix_space=prefix_space.is_put_in(folder / "tokenizer.json"),
             settings={"model": shape},
             earlier=earlier,
-            languages={old.language: language_on_card(old.language, table)} if old.language else {},
+            languages={code: language_on_card(code, table) for code in languages_of(old.name, table)},
         )
         files += card.write(folder)
         found = f"{' and '.join(weights)} in {', '.join(old.names)}, {short(parameters)} parameters"
         settings = {"name": out.name, "export": wanted.model_dump(exclude={"logits_alignment"})} | asked
         figures = {"origin": old.origin, "rehosted": old.source, "found": f"{found}, masked target {target}"}
-        manifest.write(folder, ByHand("convert", settings), files, figures=figures)
+        manifest.write(folder, SimpleNamespace(stage="convert", raw=settings), files, figures=figures)
 
 
 # What the commands do.
@@ -354,17 +347,12 @@ def tokenizer_of(model: OldModel, asked: str | None) -> Path:
 
 def make(model: OldModel, out: Path, name: str, tokenizer: str | None, masked_target: str | None) -> None:
     """Make the folder of a model, unless this version made it with these settings. No other folder is deleted."""
-    asked = {
-        "source": model.source,
-        "weights": model.names,
-        "config": sha256(model.config),
-        "tokenizer": tokenizer,
-        "masked_target": masked_target,
-    }
+    asked = {"source": model.source, "weights": model.names, "config": sha256(model.config)}
+    asked |= {"tokenizer": tokenizer, "masked_target": masked_target}
     made = manifest.read(out) if (out / manifest.NAME).is_file() else {"settings": {}}
     if made["settings"].get("rehost") == asked and made["version"] == __version__:
         return
     if "rehost" in made["settings"]:
         shutil.rmtree(out)
     remove_leftovers([out.parent])
-    convert(model, tokenizer_of(model, tokenizer), masked_target, out, name, {"rehost": asked})
+    convert(model, tokenizer, masked_target, out, name, {"rehost": asked})
