@@ -67,11 +67,6 @@ def test_a_checkpoint_computes_what_it_did(published):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (
-            ["model.bin", "--tokenizer", "tokenizer.json"],
-            "it has no config.json; name the file with",
-        ),
-        (["model.bin", "--config", "base.json"], "has no tokenizer.json; name another repository or a file"),
         ([*CHECKPOINT, "--config", "wide.json"], "this is not the model that it describes"),
         (["results/of/egn/train"], "results/of/egn/train: neither a file or folder, nor a repository on the Hub"),
     ],

@@ -63,7 +63,7 @@ def test_a_look_says_a_line_of_each_and_writes_nothing(story):
         messages["lab/old-zho"]
         == "failed: the tokenizer has 97 entries, the model only 96: this is not the model's own tokenizer"
     )
-    found = "22,227 parameters, masked target next"
+    found = "22.2 k parameters, masked target next"
     for name, files in {
         "eng": "main and ema in model.safetensors, model_ema.safetensors, model_main.safetensors",
         "nld": "main in model.safetensors",

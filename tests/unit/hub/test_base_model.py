@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -205,8 +206,6 @@ def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
     assert "the tokenizer of theirs is not lossless" in caplog.text, "a warning: there is no other for these weights"
     with pytest.raises(UserError, match=r"the tokenizer has 97 entries, but the embedding of theirs has only 96 rows:"):
         shape_of(settings, Path("out"), 97)
-    with pytest.raises(UserError, match=r"model\.num_hidden_layers = 9: theirs has"):
-        shape_of(settings.model_copy(update={"shape": {"num_hidden_layers": 9}}), Path("out"), 96)
 
 
 def write_llada(name: str = "model.safetensors", **sizes) -> dict[str, torch.Tensor]:
@@ -224,19 +223,14 @@ def write_llada(name: str = "model.safetensors", **sizes) -> dict[str, torch.Ten
     return weights
 
 
-def test_llada_becomes_eurobert():
-    weights = write_llada()
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_llada_becomes_eurobert_a_tensor_at_a_time(name):
+    """It may have 8 billion parameters. Here, 7 tensors of 40 MB stay in their file until they are written."""
+    weights = write_llada(name)
     run()
     assert read_json("out/config.json")["model_type"] == "eurobert"
-    found = load_file("out/model.safetensors")
-    assert torch.equal(found["lm_head.weight"], weights["model.transformer.ff_out.weight"])
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_llada_is_read_a_tensor_at_a_time(name):
-    """It may have 8 billion parameters. Here, 7 tensors of 40 MB are given back to the system one by one."""
-    write_llada(name)
-    run()  # imports
+    head = load_file("out/model.safetensors")["lm_head.weight"]
+    assert torch.equal(head, weights["model.transformer.ff_out.weight"])
     shutil.rmtree("results/base_model")
     Path(f"theirs/{name}").unlink()
     write_llada(name, d_model=512, mlp_hidden_size=20480, n_layers=2)
@@ -246,13 +240,12 @@ def test_llada_is_read_a_tensor_at_a_time(name):
         while not done.wait(0.002):
             seen.append(anonymous_memory() - before)
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        run()
-    finally:
-        done.set()
-        watcher.join()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(watch)
+        try:
+            run()
+        finally:
+            done.set()
     assert max(seen) < 70 * 2**20
     with safe_open("out/model.safetensors", "pt") as file:
         assert file.get_tensor("model.layers.1.mlp.down_proj.weight")[-1, -1] == 3

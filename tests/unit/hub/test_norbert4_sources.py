@@ -112,13 +112,10 @@ def test_what_does_not_fit_is_one_line(theirs):
 
 
 def test_the_settings_say_which_architecture_it_is():
-    """For GPT-BERT they say nothing, as before."""
     more = {"languages": ["eng"], "model": {"source": "./theirs", "architecture": "norbert4"}}
     configuration = Configuration([("config.yaml", {"models": {"more": more}})])
     assert settings_of(configuration, "more", "base_model")["architecture"] == "norbert4"
     labels = {"train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}}
     with pytest.raises(UserError, match="norbert4 has no labels"):
         Configuration([("config.yaml", {"models": {"more": more | labels}})]).model("more")
-    plain = Configuration([("config.yaml", {"models": {"more": more | {"model": {"source": "./theirs"}}}})])
-    assert "architecture" not in settings_of(plain, "more", "base_model")
     assert size_of_model(Graph(configuration), "more").parameters == run()["figures"]["parameters"]

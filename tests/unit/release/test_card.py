@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 from markdown_it import MarkdownIt
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from babelmill.config.models import OBJECTIVES
+from babelmill.core.files import read_json, write_json
 from babelmill.evaluation.metrics import described
 from babelmill.labels.card import LabelsCard
 from babelmill.release.card.card import EarlierCard, ModelCard, SuiteScores, snapshot_card
+from helpers.models.published_models import publish
 
 CORPUS = {
     "settings": {"corpus": {"files": [], "builtin": None, "budget": None}},
@@ -250,15 +250,12 @@ def test_data_add_nothing_to_a_card():
             compile(code, "card", "exec")
 
 
-@pytest.mark.parametrize("pad", [None, "</s>"])
+@pytest.mark.parametrize("pad", [False, True])
 def test_the_example_of_a_classifier_pads_without_a_padding_token_of_its_own(pad, folder):
-    words = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "text": 2}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>", pad_token=pad).save_pretrained("own")
-    sizes = dict.fromkeys(("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"), 4)
-    config = AutoConfig.for_model("llama", vocab_size=3, num_hidden_layers=1, **sizes, pad_token_id=None)
-    AutoModelForCausalLM.from_config(config).save_pretrained("own")
-    text = render(card(name="own", model_type="llama", padless=True))
+    publish("gpt2", Path("own"))
+    named = read_json("own/tokenizer_config.json")
+    write_json("own/tokenizer_config.json", named | {"pad_token": named["eos_token"] if pad else None})
+    text = render(card(name="own", model_type="gpt2", padless=True))
     _, example = (part.partition("```")[0] for part in text.split("```python\n")[-2:])
     loads = text.partition("# Train a classifier")[2].partition("texts = ")[0].partition("from transformers")[2]
     found = {}
@@ -266,7 +263,7 @@ def test_the_example_of_a_classifier_pads_without_a_padding_token_of_its_own(pad
     batch = found["tokenizer"](["text", "text text"], padding=True, return_tensors="pt")
     assert found["model"](**batch).logits.shape == (2, 2)
     assert "model.config.pad_token_id = " in example, "with adapters, too"
-    assert "pad_token" not in render(card(name="own", model_type="llama"))
+    assert "pad_token" not in render(card(name="own", model_type="gpt2"))
 
 
 # A score that the card has never heard of, and that is a bound; and a lossy tokenizer.
