@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, normalizers
 from transformers import AutoConfig, BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
 
 from babelmill import base_model
@@ -23,9 +24,10 @@ from babelmill.core.files import UserError, read_json, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.graph import Graph
 from babelmill.release.elsewhere import llada
+from babelmill.release.elsewhere.foreign_model import adapted_tokenizer
 from babelmill.stages import BaseModelStage
 from babelmill.tokenizer import adopt_from_model
-from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS, Vocabulary
 from babelmill.train import make_network
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.source_weights import load_weights, shape_of
@@ -200,6 +202,7 @@ def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
     assert "is a gpt_bert model: set model.architecture: gpt_bert next to model.source" in refused()
     made = run(auto_class=None)
     assert made["figures"]["architecture"] == "gpt_bert"
+    assert read_json("out/config.json") == config | {"gate": True, "layer_mixing": True}
     expected = {name.removeprefix("module."): value.float() for name, value in published_model()[1].items()}
     settings = train_settings(["eng"], section("model", source="theirs", hidden_dropout_prob=0.2), section("train"))
     shape = shape_of(settings, Path("out"), 96)
@@ -212,6 +215,79 @@ def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
     assert "the tokenizer of theirs is not lossless" in caplog.text, "a warning: there is no other for these weights"
     with pytest.raises(UserError, match=r"the tokenizer has 97 entries, but the embedding of theirs has only 96 rows:"):
         shape_of(settings, Path("out"), 97)
+
+
+class Evil:
+    """What runs a command when a pickle is loaded without care."""
+
+    def __init__(self, canary):
+        self.canary = canary
+
+    def __reduce__(self):
+        return Path.touch, (self.canary,)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_nothing_in_a_file_is_run(legacy):
+    """Neither in today's archives nor in bare pickles."""
+    write_published()
+    path, canary = Path("theirs/pytorch_model.bin"), Path("canary")
+    torch.save(published_model()[1] | {"x": Evil(canary)}, path, _use_new_zipfile_serialization=not legacy)
+    line = refused(auto_class=None)
+    assert "pytorch_model.bin contains more than tensors" in line and "so it is refused" in line
+    assert not canary.exists()
+    torch.load(path, weights_only=False)
+    assert canary.exists()  # it would have
+
+
+def test_what_is_no_checkpoint():
+    write_published()
+    path, weights = Path("theirs/pytorch_model.bin"), published_model()[1]
+    for content in (b"", b"hello", path.read_bytes()[:3000]):
+        path.write_bytes(content)
+        assert "not a checkpoint of PyTorch, or a damaged one" in refused(auto_class=None)
+    for content in ([1, 2], {"epoch": 3}, {0: torch.zeros(1)}, {"model": weights, "ema_model": weights}):
+        torch.save(content, path)
+        assert "does not contain the state_dict" in refused(auto_class=None)
+    torch.save(weights | {"module.classifier.nonlinearity.5.weight": torch.zeros(96, 24)}, path)
+    assert "is not the token embedding" in refused(auto_class=None)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"hidden_size": 48}, "classifier.nonlinearity.1.bias is [24], but must be [48]"),
+        ({"num_hidden_layers": 4}, "attention_layers.3.in_proj_qk.bias is absent, but must be [48]"),
+        ({"num_attention_heads": 5}, "num_attention_heads = 5 does not divide hidden_size"),
+        ({"layer_norm_eps": None}, "config.json: layer_norm_eps = None"),
+        ({"hidden_size": "24"}, "config.json: hidden_size = '24'"),
+        ({"hidden_size": 2**40}, "config.json: hidden_size = 1099511627776"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line(changes, message):
+    write_published(**changes)
+    assert message in refused(auto_class=None)
+
+
+FORMS = {"BabyBabelLM": (True, None), "ltgoslo": (False, normalizers.Prepend(" ")), "plain": (False, None)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_tokenizer_begins_texts_and_knows_the_mask(form, tmp_path):
+    """A hidden word in a text is one token, and the words around it are as they were."""
+    adapted = adapted_tokenizer(write_tokenizer(tmp_path / "tokenizer.json", *FORMS[form]))
+    whole = adapted.encode("A B C").ids
+    assert whole[0] == SPECIAL_TOKENS.index("<s>")
+    assert adapted.encode("A <mask> C").ids == [*whole[:-4], SPECIAL_TOKENS.index(MASK), *whole[-2:]]
+    assert adapted.encode("A", "B").tokens.count("<s>") == 2
+    assert adapted.get_vocab_size() == 96
+    assert "<mask>" not in adapted.decode(adapted.encode("A <mask> C").ids)
+
+
+def test_a_tokenizer_of_another_model(tmp_path):
+    Tokenizer(models.BPE({"a": 0}, [])).save(str(tmp_path / "other.json"))
+    with pytest.raises(UserError, match="has no token <s>"):
+        adapted_tokenizer(tmp_path / "other.json")
 
 
 def write_llada(name: str = "model.safetensors", **sizes) -> dict[str, torch.Tensor]:
