@@ -28,7 +28,6 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from babelmill import __version__
-from babelmill.config.inputs import HUB_NAME
 from babelmill.config.languages import Language, language_on_card, read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
@@ -47,7 +46,7 @@ from babelmill.core.files import (
 from babelmill.core.words import short
 from babelmill.hub import sources
 from babelmill.hub.files import Files, in_a_folder, of_repository
-from babelmill.hub.sources import MODEL, TOKENIZER, resolve
+from babelmill.hub.sources import MODEL
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.release.card.card import ModelCard, read_card
 from babelmill.release.elsewhere import foreign_model
@@ -141,9 +140,7 @@ def model_of(source: str, config: Path | None = None) -> OldModel:
             raise Skipped("Babelmill made it")
         if not (values.keys() >= foreign_model.KEYS.keys() or GPT_BERT.search(model_type)):
             raise Skipped(f"not a GPT-BERT (model_type {model_type})")
-    one = Path(source).is_file()
-    weights = {variant: [name] for variant, name in zip(WEIGHTS, files.names, strict=False)} if one else shipped(files)
-    return OldModel(files, weights, path, Path(source).name, private)
+    return OldModel(files, shipped(files), path, Path(source).name, private)
 
 
 def opened(source: str) -> tuple[Files, bool]:
@@ -331,18 +328,12 @@ def convert(
 
 def tokenizer_of(model: OldModel, asked: str | None) -> Path:
     """Return the tokenizer.json that the user named, as a file, its folder or a repository, or the one of the model."""
-    if asked is None:
-        if path := model.files.path("tokenizer.json"):
-            return path
-        raise UserError("it has no tokenizer.json; name another repository or a file with --tokenizer")
-    path = Path(asked, "tokenizer.json") if Path(asked).is_dir() else Path(asked)
-    if path.is_file():
+    if asked and Path(asked).is_file():
+        return Path(asked)
+    files = opened(asked)[0] if asked else model.files
+    if path := files.path("tokenizer.json"):
         return path
-    if not HUB_NAME.fullmatch(asked) or asked.endswith(".json"):
-        raise UserError(f"--tokenizer {asked}: no such file")
-    use = replace(TOKENIZER, key="--tokenizer", instead="name another repository or a file with --tokenizer")
-    commit = resolve(use, asked, "main")
-    return of_repository(use, asked, commit, "main").get(["tokenizer.json"])["tokenizer.json"]
+    raise UserError(f"{files.where} has no tokenizer.json; name another repository or a file with --tokenizer")
 
 
 def make(model: OldModel, out: Path, name: str, tokenizer: str | None, masked_target: str | None) -> None:
