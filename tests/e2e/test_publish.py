@@ -103,17 +103,13 @@ def test_one_commit_a_receipt_and_nothing_twice(hub, work):
     assert len(repository.history) == 1
     assert hub.count("^PUT|/commit/") == 0
 
-
-def test_only_what_changed_is_committed(hub, work):
-    work.publish()
     values = yaml.safe_load(work.config_file.read_text())
     work.configure(values | {"card": {"description": "Another sentence."}})
     assert work.would_run(targets=[RECEIPT]) == {("convert", "eng"), ("publish", "eng")}
-    hub.log.clear()
     work.publish()
-    assert len(hub.repositories[NAME].history) == 2
-    assert sorted(hub.repositories[NAME].history[1]["changed"]) == ["README.md", "manifest.json"]
-    assert uploads(hub) == 0
+    assert len(repository.history) == 2
+    assert sorted(repository.history[1]["changed"]) == ["README.md", "manifest.json"]
+    assert uploads(hub) == 0, "only what changed is committed"
     assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES}
 
 
@@ -134,7 +130,6 @@ def test_visibility_and_owner(hub, work):
 FAULTS = {
     "account 500": Fault("whoami", status=500),
     "upload cut, done": Fault("PUT /storage", drop="after"),
-    "commit 412": Fault("/commit/", status=412),
     "commit cut, done": Fault("/commit/", drop="after"),
 }
 
