@@ -15,7 +15,6 @@ from babelmill.core import manifest
 from babelmill.core.files import UMASK, UserError, sha256
 from babelmill.release.folder import hub_folder, trying
 from babelmill.release.folder.hub_folder import ExportInputs
-from babelmill.release.folder.prove import check_differences
 from babelmill.suites.scoring_model import ScoringModel
 from helpers import SCRIPTS
 from helpers.environments import TRANSFORMERS_4, TUNING, installed
@@ -154,15 +153,6 @@ def test_a_model_that_cannot_be_proven_is_not_kept(trained):
     assert "differs from the trained model, so it is deleted: variant" in done.stderr
     assert "Traceback" not in done.stderr
     assert [*(trained.folder / "results/export").iterdir()] == before
-
-
-def test_the_proof_allows_rounding_and_nothing_else():
-    """Two code paths differ in last bits, by how much depends on the processor; a wrong model differs in float64."""
-    check_differences("eng", {"float64": 1e-10, "float32": 7e-6, "rounding": 1e-6})
-    with pytest.raises(UserError, match="eng: logits differ by up to 1e-08 in float64"):
-        check_differences("eng", {"float64": 1e-8, "float32": 0.0, "rounding": 1e-6})
-    with pytest.raises(UserError, match="eng: logits differ by up to 9e-06 in float32, more than 8 times"):
-        check_differences("eng", {"float64": 0.0, "float32": 9e-6, "rounding": 1e-6})
 
 
 def test_a_hidden_word_of_a_held_out_sentence_is_guessed(exported):

@@ -18,8 +18,9 @@ import torch
 
 from babelmill.config.inputs import model_files
 from babelmill.config.models import OBJECTIVES, check_layers, check_shape
-from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_object, write_json
+from babelmill.core.local_sources import hashes
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import short
 from babelmill.evaluation.rows import require_offsets
@@ -28,16 +29,7 @@ from babelmill.hub.files import Files, in_a_folder, licence_of, of_source
 from babelmill.hub.sources import MODEL
 from babelmill.labels import occcanine
 from babelmill.labels.codes import CODES_OF_SOURCE
-from babelmill.release.elsewhere.foreign_model import (
-    OURS,
-    ForeignKind,
-    kind_of,
-    open_weights,
-    read_model,
-    require_config,
-    weight_files,
-)
-from babelmill.release.elsewhere.published_models import adapted_tokenizer
+from babelmill.release.elsewhere import foreign_model
 from babelmill.release.folder.loading import tokenizer_of
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.stages import BaseModelStage
@@ -47,7 +39,7 @@ from babelmill.tokens.tokenizer_file import FILES, has_our_tokens, load_tokenize
 log = logging.getLogger("babelmill.base_model")
 
 
-def check_architecture(settings: BaseModelStage, kind: ForeignKind, config: dict[str, Any], where: str) -> None:
+def check_architecture(settings: BaseModelStage, kind: str, config: dict[str, Any], where: str) -> None:
     """Raise a UserError, before the weights are fetched, if the configuration asks for another architecture."""
     wanted = kind if kind in ("gpt_bert", "norbert4") else "transformers"
     if wanted != ("transformers" if settings.auto_class else settings.architecture):
@@ -67,7 +59,7 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], adapt: bool, rows: int
     adapted = adapt and "tokenizer.json" in paths and has_our_tokens(load_tokenizer(paths["tokenizer.json"]))
     for name, path in paths.items():
         if adapted and name == "tokenizer.json":
-            adapted_tokenizer(path).save(str(folder / name))
+            foreign_model.adapted_tokenizer(path).save(str(folder / name))
         else:
             copy_file(path, folder / name)
     drop_code(folder / "tokenizer_config.json")
@@ -98,49 +90,42 @@ def run(job: Job[BaseModelStage]) -> None:
 def write_to_continue(job: Job[BaseModelStage], files: Files) -> None:
     """Write the tensors of a model, its configuration and its tokenizer, so that training can continue it."""
     settings, where = job.settings, files.where
-    local = next(iter(settings.sources), None)
-    config = read_object(require_config(files), f"{where}: config.json")
-    kind = kind_of(config, where)
+    config = read_object(foreign_model.require_config(files), f"{where}: config.json")
+    kind = foreign_model.kind_of(config, where)
     check_architecture(settings, kind, config, where)
-    chosen = weight_files(files.names, files.json, where)
-    weights = open_weights(files.get(chosen), where)
-    heads: dict[str, torch.Tensor] = {}
-    codes = None
+    weights, key = foreign_model.open_weights(files.get(foreign_model.weight_files(files)), where)
+    heads, codes = {}, None
     if settings.auto_class == OBJECTIVES["labels"].auto_class and occcanine.is_of(weights):
-        heads, codes = occcanine.heads_of(weights, where)
+        heads, codes = occcanine.heads_of(weights, key, where)
         weights = occcanine.encoder_of(weights)
-    model = read_model(kind, config, weights, settings.auto_class, where)
+    model = foreign_model.read_model(kind, config, weights, settings.auto_class, where)
     check_shape(settings.shape, model.shape, where)
-    shapes = dict(sorted(model.weights.shapes.items())) | heads
-    content = local_sources.hashes(model_files(local)) if local else {}
+    tensors = dict(sorted(model.weights.items())) | heads
+    for name, tensor in tensors.items():
+        if not all_numbers(tensor):
+            raise UserError(f"{where}: {name} holds values that are not numbers (NaN or infinite); use other weights")
+    content = [hashes(model_files(local)) for local in settings.sources]
     figures = files.figures | {
         "architecture": model.architecture,
         "license": licence_of(files.path("README.md")),
-        "parameters": sum(shape.numel() for shape in shapes.values()),
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        "sources": [{"path": path, "sha256": digest} for found in content for path, digest in found.items()],
     }
     origin = f"{figures['repository']} at {figures['commit'][:8]}" if "commit" in figures else figures["folder"]
     figures["summary"] = f"{origin}, {short(figures['parameters'])} parameters"
     log.info("%s, %s", figures["summary"], model.architecture)
-
-    def load(name: str) -> torch.Tensor:
-        tensor = heads[name] if name in heads else model.weights.load(name)
-        if not all_numbers(tensor):
-            raise UserError(f"{where}: {name} holds values that are not numbers (NaN or infinite); use other weights")
-        return tensor
-
     with atomic_folder(job.out) as folder:
-        write_tensors(folder / "model.safetensors", shapes, {"format": "pt"}, load)
+        write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
         write_json(folder / "config.json", model.config)
         rows = model.config.get("vocab_size", sys.maxsize)
-        tokenizer, adapt = files.some(*FILES), not settings.auto_class and config.get("model_type") not in OURS
-        names = write_tokenizer(folder, tokenizer, adapt, rows, where)
+        adapt = not settings.auto_class and config.get("model_type") not in foreign_model.OURS
+        names = write_tokenizer(folder, files.some(*FILES), adapt, rows, where)
         if "tokenizer.json" not in names and model.config.get("model_type") == characters.KIND:
             characters.write_file(folder / "tokenizer.json")
             names.append("tokenizer.json")
         if codes:
             write_json(folder / CODES_OF_SOURCE, codes)
             names.append(CODES_OF_SOURCE)
-        figures["sources"] = [{"path": path, "sha256": digest} for path, digest in content.items()]
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
 
 
@@ -157,11 +142,11 @@ def keep_unchanged(job: Job[BaseModelStage], files: Files) -> None:
     A UserError says that it needs code of its author, or has no tokenizer that tells which characters a token covers.
     """
     where = files.where
-    config = read_object(require_config(files), f"{where}: config.json")
+    config = read_object(foreign_model.require_config(files), f"{where}: config.json")
     if "auto_map" in config:
         raise UserError(f"{where} needs code of its author, which is never run here; `babelmill score` can be told to")
     check_layers(config, where)
-    names = weight_files(files.names, files.json, where)
+    names = foreign_model.weight_files(files)
     indices = [name for name in files.names if name.endswith(".index.json")]
     found = files.get(list(dict.fromkeys(["config.json", *names, *indices]))) | files.some(*FILES)
     with atomic_folder(job.out) as folder:

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelInfo, constants, errors
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, errors
 from huggingface_hub.utils import httpx
 
 from babelmill import __version__
@@ -43,47 +43,45 @@ def explanation(repository: str, error: BaseException) -> str | None:
     """Return what happened and what to do, in one line, or None if this is not an error of the Hub or the network."""
     where = f"the repository {repository} on {constants.ENDPOINT}"
     error = cause(error)
-    match error:
-        case errors.HfHubHTTPError() if error.response.status_code in (401, 402, 403, 404):
-            return (
-                f"the token of HF_TOKEN or `hf auth login` may not write to {where} ({one_line(error)}): make one that"
-                f" may, at {constants.ENDPOINT}/settings/tokens, or name your account or an organisation of yours"
-                " (publish.username or --repo)"
-            )
-        case errors.HfHubHTTPError() if not may_pass(error):
-            return f"{where} does not accept the files: {one_line(error)}"
-        case errors.HFValidationError():
-            return f"{repository!r} is not a name of a repository: {one_line(error)}; correct publish.repo_template"
-        case ValueError() if "README.md" in str(error):
-            return f"{where} does not accept the model card: {line(' '.join(str(error).split()), 400)}"
-        case httpx.TransportError() | json.JSONDecodeError() | OSError() | RuntimeError():
-            return (
-                f"{where} could not be published: {one_line(error)}; run the same command again later, nothing is"
-                " uploaded twice (if the network blocks Xet, set HF_HUB_DISABLE_XET=1)"
-            )
+    status = error.response.status_code if isinstance(error, errors.HfHubHTTPError) else 0
+    if status in (401, 402, 403, 404):
+        return (
+            f"the token of HF_TOKEN or `hf auth login` may not write to {where} ({one_line(error)}): make one that"
+            f" may, at {constants.ENDPOINT}/settings/tokens, or name your account or an organisation of yours"
+            " (publish.username or --repo)"
+        )
+    if status and not may_pass(error):
+        return f"{where} does not accept the files: {one_line(error)}"
+    if isinstance(error, errors.HFValidationError):
+        return f"{repository!r} is not a name of a repository: {one_line(error)}; correct publish.repo_template"
+    if isinstance(error, ValueError) and "README.md" in str(error):
+        return f"{where} does not accept the model card: {line(' '.join(str(error).split()), 400)}"
+    if isinstance(error, httpx.TransportError | json.JSONDecodeError | OSError | RuntimeError):
+        return (
+            f"{where} could not be published: {one_line(error)}; run the same command again later, nothing is uploaded"
+            " twice (if the network blocks Xet, set HF_HUB_DISABLE_XET=1)"
+        )
     return None
 
 
-def find_or_create(api: HfApi, name: str, private: bool) -> ModelInfo:
-    """Return a repository's state. If needed, first create it or make it private. Nothing is made public."""
+def find_or_create(api: HfApi, name: str, private: bool) -> None:
+    """Create a repository, or make it private, if needed. Nothing is made public."""
     api.create_repo(name, private=private, exist_ok=True)
-    info = api.model_info(name)
-    if info.private and not private:
+    is_private = api.model_info(name).private
+    if is_private and not private:
         raise UserError(
             f"the repository {name} on {constants.ENDPOINT} is private, but publish.private is false; make it"
             " public there if you want this, or set publish.private: true (by hand: --private)"
         )
-    if private and not info.private:
+    if private and not is_private:
         log.info("%s: made private", name)
         api.update_repo_settings(name, private=True)
-    return info
 
 
 def earlier_files(api: HfApi, name: str, commit: str | None, model: str) -> set[str]:
     """Return the files that the repository's manifest lists; raise a UserError if it is that of another model."""
-    path = api.hf_hub_download(name, manifest.NAME, revision=commit)
     try:
-        earlier = read_object(path)
+        earlier = read_object(api.hf_hub_download(name, manifest.NAME, revision=commit))
         made_from, files = earlier["settings"]["name"], set(earlier["files"])
     except (UserError, KeyError, TypeError):
         log.warning("%s: its manifest.json is not ours; none of its files is deleted", name)
@@ -97,30 +95,20 @@ def earlier_files(api: HfApi, name: str, commit: str | None, model: str) -> set[
 
 
 def push(
-    api: HfApi,
-    name: str,
-    model: str,
-    private: bool,
-    files: dict[str, Path],
-    message: str,
-    parent: str | None = None,
-    branch: str = MAIN,
+    api: HfApi, name: str, model: str, files: dict[str, Path], message: str, branch: str, parent: str | None = None
 ) -> str:
     """Bring a branch of a repository to the state of some files. Return its commit. This is safe to repeat.
 
     `files`: {name in the repository: the file}. `parent`: the commit that the repository must be at, if there is
     something to commit; None allows any.
     """
-    info = find_or_create(api, name, private)
-    if branch != MAIN:
-        api.create_branch(name, branch=branch, exist_ok=True)
-        info = api.model_info(name, revision=branch)
+    info = api.model_info(name, revision=branch)
     there = {file.rfilename for file in info.siblings or []}
-    earlier = earlier_files(api, name, info.sha, model) if manifest.NAME in there else set[str]()
+    old = earlier_files(api, name, info.sha, model) if manifest.NAME in there else set[str]()
     operations: list[CommitOperationAdd | CommitOperationDelete] = [
-        CommitOperationAdd(name, path) for name, path in files.items()
+        CommitOperationAdd(path, source) for path, source in files.items()
     ]
-    operations += [CommitOperationDelete(old) for old in sorted((earlier & there) - files.keys())]
+    operations += [CommitOperationDelete(path) for path in sorted((old & there) - files.keys())]
     about: dict[str, Any] = {"commit_message": message, "revision": branch, "parent_commit": parent or info.sha}
     try:
         commit = api.create_commit(name, operations, **about).oid
@@ -155,18 +143,19 @@ def publish_folder(
     `parent`, see `push`. `submission`: the summary of a submission, which becomes the file SUBMISSION.
     """
     api, message = HfApi(token=hub_token()), message or f"{model}, by Babelmill {__version__}"
-    verified = manifest.verify(folder)
+    verified, branches = manifest.verify(folder), {}
     files = files_of(folder, verified) | ({SUBMISSION: submission} if submission else {})
-    branches = {}
     with explained(lambda error: explanation(repository, error)):
         if "{username}" in repository:
             repository = repository.replace("{username}", patiently(api.whoami)["name"])
-        target = functools.partial(push, api, repository, model, private)
-        commit = patiently(functools.partial(target, files, message, parent))
+        patiently(lambda: find_or_create(api, repository, private))
+        pushed = functools.partial(push, api, repository, model)
+        commit = patiently(lambda: pushed(files, message, MAIN, parent))
         for name in verified["figures"].get("snapshots", {}):
             place = folder / FOLDER / name
             snapshot = files_of(place, manifest.verify(place, within=folder))
-            branches[name] = patiently(functools.partial(target, snapshot, f"{message}: {name}", branch=name))
+            patiently(functools.partial(api.create_branch, repository, branch=name, exist_ok=True))
+            branches[name] = patiently(functools.partial(pushed, snapshot, f"{message}: {name}", name))
     return {
         "repository": repository,
         "private": private,

@@ -29,5 +29,8 @@ def test_a_difference_in_any_document_is_seen_though_few_are_compared_in_float64
     assert found["float64"] == found["float32"] == 0 < found["rounding"] < 1e-6
     check_differences("the same", found)
     exported.single[row][0, 3, 2] += 1e-4
-    with pytest.raises(UserError, match=r"differ by up to \S+ in float32"):
+    with pytest.raises(UserError, match=r"another: logits differ by up to \S+ in float32, more than 8 times"):
+        check_differences("another", differences(trained, exported, case))
+    exported.double[row % 2][0, 3, 2] += 1e-8
+    with pytest.raises(UserError, match=r"another: logits differ by up to 1e-08 in float64"):
         check_differences("another", differences(trained, exported, case))

@@ -100,7 +100,7 @@ def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str,
     commit = resolve(use, repository, revision)
     files = of_repository(use, repository, commit, revision)
     require_config(files)
-    names = ["config.json", *weight_files(files.names, files.json, files.where)]
+    names = ["config.json", *weight_files(files)]
     names += [name for name in files.names if name in FILES or name.endswith(".index.json")]
     names += [name for name in files.names if code and name.endswith(".py")]
     log.info("%s at %s", repository, commit)

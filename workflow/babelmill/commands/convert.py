@@ -40,6 +40,5 @@ def run(args: argparse.Namespace) -> None:
         model = rehosting.model_of(args.source, args.config)
     except rehosting.Skipped as why:
         raise UserError(f"{args.source}: {why}") from None
-    tokenizer = rehosting.tokenizer_of(model, args.tokenizer)
     name = re.sub(r"[^\w.-]+", "-", args.out.name)  # as a repository on the Hub
-    rehosting.convert(model, tokenizer, args.masked_target, args.out, name, {})
+    rehosting.convert(model, args.tokenizer, args.masked_target, args.out, name, {})

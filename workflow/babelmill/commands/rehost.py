@@ -63,6 +63,6 @@ def rehost(source: str, args: argparse.Namespace) -> str:
     found = manifest.read(out)["figures"]["found"] + (", private" if model.private else "")
     if not args.push:
         return f"{found}; ready in {out}, --push writes it to {source}"
-    message = f"Rehosted from {model.origin}, by Babelmill {__version__}"
+    message = f"Rehosted from commit {model.source['commit']} of {source}, by Babelmill {__version__}"
     pushed = publish_folder(out, source, out.name, model.private, message, model.source["commit"])
     return f"{found}; pushed to {source}, commit {pushed['commit']}"

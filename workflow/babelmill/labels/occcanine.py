@@ -5,42 +5,42 @@ and the linear head (`linear_decoder.`). The entry `key` says which code is whic
 one entry more than symbols.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from babelmill.core.files import UserError
-from babelmill.release.elsewhere.foreign_model import ForeignWeights
 
 ENCODER, DECODER, LINEAR = "encoder.", "decoder.", "linear_decoder."
 SYMBOLS = ("decoder.token_emb.embedding.weight", "decoder.head.weight", "decoder.head.bias")  # one row per symbol
 
 
-def is_of(weights: ForeignWeights) -> bool:
+def is_of(weights: Mapping[str, torch.Tensor]) -> bool:
     """Return whether these are the weights of an OccCANINE model."""
-    return SYMBOLS[0] in weights.shapes and any(name.startswith(LINEAR) for name in weights.shapes)
+    return SYMBOLS[0] in weights and any(name.startswith(LINEAR) for name in weights)
 
 
-def encoder_of(weights: ForeignWeights) -> ForeignWeights:
+def encoder_of(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the weights of the encoder, under the names of the transformers class."""
-    theirs = {name.removeprefix(ENCODER): name for name in weights.shapes if name.startswith(ENCODER)}
-    shapes = {ours: weights.shapes[name] for ours, name in theirs.items()}
-    return ForeignWeights(shapes, lambda name: weights.load(theirs[name]))
+    return {name.removeprefix(ENCODER): tensor for name, tensor in weights.items() if name.startswith(ENCODER)}
 
 
-def heads_of(weights: ForeignWeights, where: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def heads_of(
+    weights: Mapping[str, torch.Tensor], key: Any, where: str
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Return the weights of the heads under our names, and what `codes.json` says about them.
 
     These are the weights of the classifier, with one row per code, and those of the decoder; and `codes` in the order
-    of the classifier, with the decoder's sizes `entries`, `layers`, `inner` and `width`. A UserError says that no key
-    tells which code is which class.
+    of the classifier, with the decoder's sizes `entries`, `layers`, `inner` and `width`. `key`: what tells which code
+    is which class; a UserError says that it does not.
     """
-    classes = classes_of(weights.key, weights.shapes[f"{LINEAR}weight"].shape[0], where)
+    classes = classes_of(key, len(weights[f"{LINEAR}weight"]), where)
     rows = torch.tensor([row for row, _ in classes])
-    heads = {f"classifier.{part}": weights.load(f"{LINEAR}{part}")[rows] for part in ("weight", "bias")}
-    names = [name for name in weights.shapes if name.startswith(DECODER) and not name.endswith("pos_embedding")]
-    heads |= {name: weights.load(name)[:-1] if name in SYMBOLS else weights.load(name) for name in names}
-    inner, width = weights.shapes["decoder.decoder.layers.0.linear1.weight"].shape
+    heads = {f"classifier.{part}": weights[f"{LINEAR}{part}"][rows] for part in ("weight", "bias")}
+    names = [name for name in weights if name.startswith(DECODER) and not name.endswith("pos_embedding")]
+    heads |= {name: weights[name][:-1] if name in SYMBOLS else weights[name] for name in names}
+    inner, width = weights["decoder.decoder.layers.0.linear1.weight"].shape
     shape = {"layers": sum(name.endswith(".linear1.weight") for name in names), "inner": inner, "width": width}
     return heads, {"codes": [code for _, code in classes], "entries": len(heads[SYMBOLS[0]]), **shape}
 

@@ -11,7 +11,7 @@ other sections follow under their own headings.
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -56,13 +56,6 @@ SAID_ANEW = re.compile(
 )
 
 OF_A_SCRIPT = "Weights are the exact trained parameters"  # a sentence in the notes by BabyBabelLM's script
-# How the methods score the texts of suites.
-SUITE_METHODS = {
-    "causal": "each token, given the tokens before it",
-    "masked": "each token, hidden one at a time, given all others",
-    "fused": "the sum of both",
-    "bound": "the evidence lower bound of masked diffusion",
-}
 
 
 class SuiteScores(NamedTuple):
@@ -74,11 +67,10 @@ class SuiteScores(NamedTuple):
     overlap: dict[str, Any] | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class EarlierCard:
+class EarlierCard(NamedTuple):
     """Holds the card that a repository had before."""
 
-    data: dict[str, Any] = dataclasses.field(default_factory=dict)  # its front matter
+    data: Mapping[str, Any] = {}  # its front matter
     sections: str = ""  # the sections that the new card does not replace, as Markdown
 
     def joined(self, ours: dict[str, Any], tasks: list[str]) -> dict[str, Any]:
@@ -97,12 +89,10 @@ def read_card(path: Path | None, where: str) -> EarlierCard:
     if path is None:
         return EarlierCard()
     data = front_matter(path, f"{where}: the front matter of README.md")
-    text = read_text(path)
-    front = FRONT.match(text)
-    return EarlierCard(data, _kept(text[front.end() :] if front else text))
+    return EarlierCard(data, kept_sections(FRONT.sub("", read_text(path), count=1)))
 
 
-def _kept(text: str) -> str:
+def kept_sections(text: str) -> str:
     """Return the second-level sections that the new card does not replace. Headings in code blocks do not count."""
     sections, fenced = [""], False
     for line in text.splitlines(keepends=True):
@@ -166,11 +156,10 @@ class ModelCard:
     def write(self, folder: Path) -> list[str]:
         """Write README.md and, if the training is known, its record and a picture. Return the names of the files."""
         write_text(folder / "README.md", self.text())
-        if self.metrics_file is None:
-            return ["README.md"]
-        copy_file(self.metrics_file, folder / RECORD)
-        training_history.draw(folder, self.name)
-        return ["README.md", RECORD, *([PICTURE] if (folder / PICTURE).is_file() else [])]
+        if self.metrics_file:
+            copy_file(self.metrics_file, folder / RECORD)
+            training_history.draw(folder, self.name)
+        return ["README.md", *(name for name in (RECORD, PICTURE) if (folder / name).is_file())]
 
     def text(self) -> str:
         return render(self.template, self.values())
@@ -199,7 +188,6 @@ class ModelCard:
                 "trust": Markdown("" if self.model_type else ", trust_remote_code=True"),
                 "also_in_4": ALSO_IN_4,
                 "meaning_of_overlap": MEANING,
-                "methods": SUITE_METHODS,
                 "record": self.record,
                 "hours": training_hours(self.record),
                 "size": f"{self.parameters:,}" if self.parameters < 1e6 else f"{self.parameters / 1e6:.1f} million",
@@ -301,10 +289,8 @@ class ModelCard:
                 yield EvalResult(metric.task, "babelmill-validation", title, kind, round(score["value"], 4), **more)
         for suite, key, method, share in self.suite_scores():
             hub, metric = suite.found["languages"][key]["pairs"]["hub"] or {}, measure_of(suite.found) or "accuracy"
-            task, title = (
-                GENERATION if method == "causal" else FILL_MASK,
-                f"{suite.title}, {self.languages[key]['name']}",
-            )
+            title = f"{suite.title}, {self.languages[key]['name']}"
+            task = GENERATION if method == "causal" else FILL_MASK
             sample = f", {of}" if (of := sample_of(suite.found, method)) else ""
             more = {"metric_name": f"{metric}, {method} ({interval(share['interval'])}{sample})"}
             more |= {"dataset_config": key, "dataset_revision": hub.get("commit")}
@@ -367,16 +353,14 @@ def scored_text(evaluation: dict[str, Any]) -> str:
 
     `evaluation` is evaluation.json, or the entry of one language in it.
     """
-    scored, all_of = evaluation["documents"]["scored"], evaluation["documents"]["of"]
-    text = f"all {all_of:,} validation documents"
-    if scored != all_of:
-        text = f"a sample of {scored:,} of the {all_of:,} validation documents"
-    with_prompt = evaluation["documents"].get("with_prompt", 0)
+    documents = evaluation["documents"]
+    scored, whole, with_prompt = documents["scored"], documents["of"], documents.get("with_prompt", 0)
+    text = f"{'all' if scored == whole else f'a sample of {scored:,} of the'} {whole:,} validation documents"
     if with_prompt == scored:
         text = f"the responses in {text}, given their prompts"
     elif with_prompt:
         text = f"{text} (only the response of the {with_prompt:,} with a prompt)"
-    if lossy := evaluation["documents"].get("changed", 0):
+    if lossy := documents.get("changed", 0):
         text = f"{text} (the tokenizer changes {lossy:,} of them, and the scores are those of the changed text)"
     return text
 

@@ -25,12 +25,6 @@ def join(values: Iterable[object], separator: str = ", ") -> Markdown:
     return Markdown(separator.join(map(markdown, values)))
 
 
-def percent(share: dict[str, Any]) -> str:
-    """Return a score with its interval in percent, such as 81.2 (79.9 to 82.5)."""
-    low, high = (100 * end for end in share["interval"])
-    return f"{100 * share['score']:.1f} ({low:.1f} to {high:.1f})"
-
-
 def table(rows: Sequence[dict[str, Any]]) -> Markdown:
     """Return a Markdown table of rows, {column: value}. Text is escaped, and columns of numbers are aligned right."""
     from tabulate import tabulate  # takes long to import
@@ -72,10 +66,8 @@ ENVIRONMENT.filters |= {
     "hub_link": lambda name: Markdown(f"[{code(name)}](https://huggingface.co/{quote(name)})"),
     "join": join,
     "number": lambda value, form=",": format(value, form),
-    "percent": percent,
     "plural": plural,
     "python": lambda text: Markdown(escape.python(text)),
-    "repr": lambda value: Markdown(repr(value)),
     "table": table,
     "yaml": lambda value: Markdown(yaml_dump(escape.plain(value), sort_keys=False, width=math.inf).strip()),
 }

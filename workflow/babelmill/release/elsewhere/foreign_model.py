@@ -1,30 +1,38 @@
 """Read a model that was not trained here: the kind that its config.json describes, and its tensors under our names.
 
 No code in its files is run. Tensors are read from .safetensors, or from .bin files that contain only tensors and plain
-values. GPT-BERT and NorBERT4 get our names and the configuration that our training writes, LLaDA those of EuroBERT,
-and other transformers models those of their class.
+values. GPT-BERT (ltgoslo/gpt-bert, BabyBabelLM's copy of it) and NorBERT4 (HPLT) get our names and the configuration
+that our training writes, LLaDA those of EuroBERT, and other transformers models those of their class.
+
+The published names of GPT-BERT's weights are ours, with some more: training in parallel puts `module.` before them,
+transformers `model.`; each layer has a buffer of position indices; and the head has a second copy of the embedding. The
+shape is in the configuration file with which the model was trained: the weights do not show the number of heads.
 """
 
-import dataclasses
+import copy
 import json
 import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
 from babelmill.config.models import ADAPTER, ONLY_AN_ADAPTER, check_layers, with_our_names
-from babelmill.core import escape
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
-from babelmill.core.words import plural
 from babelmill.hub.files import Files
-from babelmill.release.elsewhere import llada, published_models
-from babelmill.runtime.checkpoint import DTYPES, TYPES
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
+from babelmill.release.elsewhere import llada
+from babelmill.runtime.checkpoint import DTYPES, SavedTensors
+from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
+from babelmill.tokens.vocabulary import MASK, NEEDED, SPECIAL_TOKENS
 
 ForeignKind = Literal["gpt_bert", "norbert4", "llada", "transformers"]
 OURS = ("babelmill_gpt_bert", "babelmill_norbert4")  # the model types of those that we export
@@ -32,29 +40,23 @@ ONE_FILE = ("model.safetensors", "pytorch_model.bin")
 LAST = "last.bin"  # OccCANINE's last weights; the files of earlier steps are in the same folder
 NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|scaler)\b|_state_dict\.bin$")
 NAMED_BY = "model.safetensors or pytorch_model.bin"
+# Tensors of a file that are not needed: heads and poolers that the class of a language model lacks, and constants.
+BESIDES = re.compile(r"pooler\.|seq_relationship\.|discriminator_predictions\.|rotary_emb\.inv_freq$")
+# The keys of the published configuration files. All are required: with a wrong default, the model would be wrong.
+KEYS: dict[str, Any] = {field.name: field.type for field in fields(GPTBertShape) if field.type is not bool}
+KEYS_OF_NORBERT4: dict[str, Any] = {f.name: f.type for f in fields(NorBERT4Shape) if f.default is MISSING}
+LARGEST = 2**31  # what a size must be below
+EMBEDDING = "embedding.word_embedding.weight"
+COPIES = ("classifier.nonlinearity.5.weight", "classifier.emb2vocab.weight")  # of the embedding
 
 
-@dataclasses.dataclass(frozen=True)
-class ForeignWeights:
-    """Holds tensors in files."""
-
-    shapes: dict[str, Tensor]  # {name: tensor on the meta device}
-    load: Callable[[str], Tensor]  # reads the tensor of a name
-    key: Any = None  # OccCANINE's {code: class}; None in other models
-
-    def renamed(self, names: Mapping[str, str]) -> "ForeignWeights":
-        """Return the tensors under other names. `names` is {new name: name in the files}."""
-        return ForeignWeights({new: self.shapes[old] for new, old in names.items()}, lambda new: self.load(names[new]))
-
-
-@dataclasses.dataclass(frozen=True)
-class ForeignModel:
+class ForeignModel(NamedTuple):
     """Holds the configuration and the weights of a model."""
 
     architecture: Literal["gpt_bert", "norbert4", "transformers"]
     config: dict[str, Any]  # its config.json. For one of ours, the shape in the form that training writes
     shape: dict[str, Any]  # its sizes, under the names of the section `model`
-    weights: ForeignWeights  # under our names, or those of its transformers class
+    weights: dict[str, Tensor]  # under our names, or those of its transformers class
 
 
 # The kind of the model.
@@ -68,9 +70,9 @@ def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
     model_type = config.get("model_type")
     if model_type == "llada":
         return "llada"
-    if model_type == OURS[0] or config.keys() >= published_models.KEYS.keys():
+    if model_type == OURS[0] or config.keys() >= KEYS.keys():
         return "gpt_bert"
-    if config.keys() >= {*published_models.KEYS_OF_NORBERT4}:
+    if config.keys() >= {*KEYS_OF_NORBERT4}:
         return "norbert4"
     if "auto_map" in config:
         raise UserError(
@@ -84,28 +86,139 @@ def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
 
 
 def read_model(
-    kind: ForeignKind, config: dict[str, Any], weights: ForeignWeights, auto_class: str | None, where: str
+    kind: ForeignKind, config: dict[str, Any], tensors: dict[str, Tensor], auto_class: str | None, where: str
 ) -> ForeignModel:
     """Return a model; raise a UserError, which begins with `where`, if its files do not fit together.
 
     `auto_class`: the class that a model of transformers is read for.
     """
-    check_layers(config, where, len(weights.shapes))
+    check_layers(config, where, len(tensors))
     if kind in ("llada", "transformers"):
-        from babelmill.release.elsewhere.transformers_weights import read_by_class  # takes seconds
-
         assert auto_class
-        if kind == "llada":
-            config = llada.config_of(config, where)
-            weights = weights.renamed(llada.names_of(weights.shapes, config["num_hidden_layers"], where))
-        shape, weights = read_by_class(config, weights, auto_class, kind == "llada", where)
-        return ForeignModel("transformers", config, shape, weights)
-    ours = weights.renamed(published_models.our_names(weights.shapes, weights.load, where))
+        return read_by_class(kind, config, tensors, auto_class, where)
+    shape, weights = read_published(kind, config, tensors, where)
     if kind == "norbert4":
-        shape = with_our_names(published_models.shape_of_norbert4(config, ours.shapes, f"{where}: config.json"))
-        return ForeignModel("norbert4", {"architecture": "norbert4"} | shape, shape, ours)
-    shape = published_models.shape_of_gpt_bert(config, ours.shapes, f"{where}: config.json")
-    return ForeignModel("gpt_bert", shape, shape, ours)
+        shape = with_our_names(shape)
+        return ForeignModel("norbert4", {"architecture": "norbert4"} | shape, shape, weights)
+    return ForeignModel("gpt_bert", shape, shape, weights)
+
+
+# GPT-BERT and NorBERT4.
+
+
+def read_published(
+    kind: Literal["gpt_bert", "norbert4"], config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the shape of a model and its weights under our names.
+
+    The names of the weights tell whether a GPT-BERT has gates and layer mixing. A UserError, which begins with `where`,
+    says that a key is missing or has an impossible value, that the weights do not fit it, or that the head has a matrix
+    of its own, not a copy of the embedding.
+    """
+    kept = {name: tensor for name, tensor in tensors.items() if not name.endswith(".position_indices")}
+    weights = {name.removeprefix("module.").removeprefix("model."): tensor for name, tensor in kept.items()}
+    for name in weights.keys() & COPIES:
+        if EMBEDDING not in weights or not torch.equal(weights.pop(name), weights[EMBEDDING]):
+            raise UserError(f"{where}: {name} is not the token embedding, as it is in every GPT-BERT and NorBERT4")
+    where = f"{where}: config.json"
+    if kind == "gpt_bert":
+        shape = checked(config, KEYS, where)
+        if shape["hidden_size"] % (heads := shape["num_attention_heads"]):
+            raise UserError(f"{where}: num_attention_heads = {heads} does not divide hidden_size")
+        shape["gate"] = any(".in_proj_vg." in name for name in weights)
+        shape["layer_mixing"] = any(".dwa_modules." in name for name in weights)
+        with torch.device("meta"):
+            made = GPTBert(GPTBertShape(**shape))
+    else:
+        keys = KEYS_OF_NORBERT4 | {"layer_norm_eps": float}
+        made_as = NorBERT4Shape(**checked({"layer_norm_eps": 1e-5, **config}, keys, where))
+        if (size := made_as.query_key_head_size) % 2:
+            raise UserError(f"{where}: query_key_head_size = {size} must be even")
+        shape = asdict(made_as)
+        with torch.device("meta"):
+            made = NorBERT4(made_as)
+    if odd := difference(made, weights):
+        raise UserError(f"{where}: this is not the model that it describes: {odd}")
+    return shape, weights
+
+
+def checked(config: Mapping[str, Any], keys: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return some keys of a configuration, {key: type}. Sizes (int) are 1 or more, other numbers 0 or more."""
+    for key, kind in keys.items():
+        value: Any = config.get(key)
+        allowed, least = (int, 1) if kind is int else (int | float, 0)
+        if isinstance(value, bool) or not isinstance(value, allowed) or not least <= value < LARGEST:
+            shown = line(repr(value), 60)
+            raise UserError(f"{where}: {key} = {shown} is not allowed; use the configuration file of the training")
+    return {key: config[key] for key in keys}
+
+
+def difference(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> str | None:
+    """Say which weight does not fit a model. Return None if all fit."""
+    expected = {name: list(value.shape) for name, value in model.state_dict().items()}
+    for name in sorted(expected.keys() | weights.keys()):
+        has = list(weights[name].shape) if name in weights else "absent"
+        if has != expected.get(name, "absent"):
+            return f"{name} is {has}, but must be {expected.get(name, 'absent')}"
+    return None
+
+
+# Models of transformers.
+
+
+def read_by_class(
+    kind: ForeignKind, config: dict[str, Any], tensors: dict[str, Tensor], auto_class: str, where: str
+) -> ForeignModel:
+    """Read a model as its transformers class does, each weight once: a tied weight by its first name.
+
+    transformers itself fills missing weights with random numbers, and only mentions it in a report, which is read here.
+    Of a model for any task, only the encoder is read for a classifier. LLaDA's weights stay in their files until they
+    are used; others are in memory, in float32.
+    """
+    from transformers.utils import logging as of_transformers  # takes seconds
+
+    from babelmill.training.networks import transformers_models as ours
+
+    if kind == "llada":
+        config = llada.config_of(config, where)
+        names = llada.names_of(tensors, config["num_hidden_layers"], where)
+        tensors = {name: tensors[theirs] for name, theirs in names.items()}
+    made = ours.on_meta(published := ours.read_config(config, auto_class, where), auto_class)
+    if published.is_encoder_decoder:
+        raise UserError(
+            f"{where}: model_type = {published.model_type!r}: it has an encoder and a decoder, and needs both"
+        )
+    shape = ours.shape_of(made)
+    if kind == "llada":
+        if odd := difference(made, tensors):
+            raise UserError(f"{where} is not the model that its config.json describes: {odd}")
+        return ForeignModel("transformers", config, shape, tensors)
+    of_transformers.set_verbosity_error()
+    of_transformers.disable_progress_bar()
+    cls: Any = type(made)
+    options: dict[str, Any] = {"ignore_mismatched_sizes": True, "output_loading_info": True, "dtype": torch.float32}
+    model, report = cls.from_pretrained(None, config=copy.deepcopy(published), state_dict=tensors, **options)
+    weights = {name: parameter.detach() for name, parameter in ours.base_first(model).named_parameters()}
+    missing, unknown = report["missing_keys"], [name for name in report["unexpected_keys"] if not BESIDES.search(name)]
+    if auto_class == ours.CLASSIFIER:
+        prefix, unknown = f"{model.base_model_prefix}.", []
+        weights = {n: t for n, t in weights.items() if n.startswith(prefix) and n not in missing}
+        missing = {name for name in missing if name.startswith(prefix) and ".pooler." not in name}
+    if missing:
+        raise UserError(
+            f"{where}: {len(missing)} weights of {cls.__name__} are missing, such as {min(missing)}; perhaps it is a"
+            " model for another task, or tie_word_embeddings in config.json is wrong"
+        )
+    for name, theirs, expected in sorted(report["mismatched_keys"]):
+        raise UserError(f"{where}: {name} is {list(theirs)}, its config.json says {list(expected)}")
+    if unknown or report["error_msgs"]:
+        raise UserError(f"{where}: {min([*unknown, *report['error_msgs']])} is not a weight of {cls.__name__}")
+    if apart := sorted({name for name, _ in model.named_parameters()} - {name for name, _ in made.named_parameters()}):
+        raise UserError(
+            f"{where}: {apart[0]} differs from the weight that it is by config.json: tie_word_embeddings = true, which"
+            " is often the default; if the model has both, set tie_word_embeddings: false there"
+        )
+    return ForeignModel("transformers", config, shape, weights)
 
 
 # The files of the model.
@@ -120,17 +233,23 @@ def require_config(files: Files) -> Path:
     raise UserError(f"{files.where} has no config.json; it has {some(files.names, 8) or 'no files'}")
 
 
-def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> list[str]:
-    """Return which files of a model hold its weights. Error messages begin with `where`.
+def weight_files(files: Files) -> list[str]:
+    """Return which files of a model hold its weights.
 
-    `read` returns the content of a JSON file by its name. A UserError says that there are no weights, that some parts
-    are missing, or that several files could be the weights.
+    A UserError says that there are no weights, that some parts are missing, or that several files could be the weights.
     """
+    names, where = files.names, files.where
     for name in ONE_FILE:
         if name in names:
             return [name]
         if (index := f"{name}.index.json") in names:
-            return _parts(index, read(index), names, where)
+            content = files.json(index)
+            table = content.get("weight_map") if isinstance(content, dict) else None
+            if not isinstance(table, dict) or not table or not all(isinstance(part, str) for part in table.values()):
+                raise UserError(f"{where}: {index} does not say which file holds which weight")
+            if missing := sorted({*table.values()} - {*names}):
+                raise UserError(f"{where}: the download is not complete: {index} also names {some(missing, 3)}")
+            return sorted({*table.values()})
     found = [name for name in names if name.endswith((".safetensors", ".bin")) and not NO_WEIGHTS.search(name)]
     if any(name.startswith("adapter_model.") for name in found):
         raise UserError(f"{where}: {ONLY_AN_ADAPTER}")
@@ -141,64 +260,40 @@ def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> li
         return found
     if found:
         raise UserError(
-            f"{where}: several files could be the weights: {escape.some(found, 5)}; rename the right ones to {NAMED_BY}"
+            f"{where}: several files could be the weights: {some(found, 5)}; rename the right ones to {NAMED_BY}"
         )
-    some = escape.some(names) or "no files"
-    raise UserError(f"{where} has no file of weights ({NAMED_BY}, or several with an index); it has {some}")
+    there = some(names) or "no files"
+    raise UserError(f"{where} has no file of weights ({NAMED_BY}, or several with an index); it has {there}")
 
 
-def _parts(index: str, content: Any, names: list[str], where: str) -> list[str]:
-    """Return the files that an index names. Raise a UserError if one is missing."""
-    table = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()) or not table:
-        raise UserError(f"{where}: {index} does not say which file holds which weight")
-    files = sorted(set(table.values()))
-    if missing := [name for name in files if name not in names]:
-        raise UserError(
-            f"{where}: the download is not complete: {plural(len(missing), 'file')} of {index}"
-            f" {'is' if len(missing) == 1 else 'are'} missing, such as {missing[0]}"
-        )
-    return files
+def open_weights(paths: Mapping[str, Path], where: str) -> tuple[dict[str, Tensor], Any]:
+    """Open files of weights, {file name: path}: return the tensors, and OccCANINE's {code: class} (else None).
 
-
-def open_weights(paths: Mapping[str, Path], where: str) -> ForeignWeights:
-    """Open files of weights. `paths` is {file name: path}.
-
-    A UserError, which begins with `where`, says that a file is damaged, or that two files hold the same weight.
+    The numbers of a tensor are read from its file when they are used. A UserError, which begins with `where`, says that
+    a file is damaged, or that two files hold the same weight.
     """
-    shapes: dict[str, Tensor] = {}
-    loads: dict[str, Callable[[str], Tensor]] = {}
-    key = None
+    tensors, key = dict[str, Tensor](), None
     for file, path in paths.items():
         label = f"{where}: {file}"
-        part = _open_safetensors(path, label) if file.endswith(".safetensors") else _open_pickle(path, label)
-        if twice := shapes.keys() & part.shapes.keys():
+        part: dict[str, Tensor]
+        if file.endswith(".safetensors"):
+            try:
+                part = dict(SavedTensors(path))
+            except (SafetensorError, json.JSONDecodeError) as error:
+                raise UserError(f"{label}: truncated or damaged ({error}); replace it by a complete copy") from None
+        else:
+            part, key = unpickled(path, label)
+        if odd := [name for name, tensor in part.items() if tensor.dtype not in DTYPES]:
+            allowed = ", ".join(sorted(DTYPES.values()))
+            raise UserError(f"{label}: {odd[0]} is of type {part[odd[0]].dtype}; allowed are {allowed}")
+        if twice := tensors.keys() & part.keys():
             raise UserError(f"{where}: {file} and another file both contain {min(twice)}")
-        shapes |= part.shapes
-        loads |= dict.fromkeys(part.shapes, part.load)
-        key = part.key or key
-    return ForeignWeights(shapes, lambda name: loads[name](name), key)
+        tensors |= part
+    return tensors, key
 
 
-def _open_safetensors(path: Path, where: str) -> ForeignWeights:
-    try:
-        file = safe_open(path, "pt")
-        views = {name: file.get_slice(name) for name in file.keys()}
-    except (SafetensorError, json.JSONDecodeError) as error:
-        raise UserError(f"{where}: truncated or damaged ({error}); replace it by a complete copy") from None
-    types = {name: view.get_dtype() for name, view in views.items()}
-    _check_types(types, TYPES, where)
-    shapes = {name: torch.empty(v.get_shape(), dtype=TYPES[types[name]], device="meta") for name, v in views.items()}
-    return ForeignWeights(shapes, file.get_tensor)
-
-
-def _check_types(types: Mapping[str, Any], known: Mapping[Any, Any], where: str) -> None:
-    if odd := [name for name, kind in types.items() if kind not in known]:
-        raise UserError(f"{where}: {odd[0]} is of type {types[odd[0]]}; allowed are {', '.join(sorted(TYPES))}")
-
-
-def _open_pickle(path: Path, where: str) -> ForeignWeights:
-    """Open names and tensors that PyTorch saved, or all that OccCANINE saves. Tensors are read when they are used.
+def unpickled(path: Path, where: str) -> tuple[dict[str, Tensor], Any]:
+    """Return the tensors that PyTorch saved, and the `key` that OccCANINE saves beside them, or None.
 
     A UserError says that the file is damaged, or contains anything else, which only running code could load.
     """
@@ -219,5 +314,30 @@ def _open_pickle(path: Path, where: str) -> ForeignWeights:
     pairs = content.items() if isinstance(content, dict) else [(None, None)]
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in pairs):
         raise UserError(f"{where} does not contain the state_dict of a model (names and tensors)")
-    _check_types({name: tensor.dtype for name, tensor in content.items()}, DTYPES, where)
-    return ForeignWeights({name: tensor.to("meta") for name, tensor in content.items()}, content.__getitem__, key)
+    return content, key
+
+
+# The tokenizer.
+
+
+def adapted_tokenizer(path: Path) -> Tokenizer:
+    """Return the checkpoint's tokenizer, adapted so that it encodes a user's text as training did by other code.
+
+    It puts `<s>` before a text. It declares the special tokens as such, so that `<mask>` in a text is the mask; the
+    published script does not declare them. `<mask>` absorbs the space before it, which is part of the hidden word. If
+    the tokenizer itself puts a space before each text, `<mask>` also absorbs the space after it, since there would
+    otherwise be two spaces.
+    """
+    tokenizer = load_tokenizer(path)
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    if missing := [token for token in NEEDED if token not in vocabulary]:
+        raise UserError(f"{path} has no token {missing[0]}; use the tokenizer with which the model was trained")
+    puts_a_space = tokenizer.encode("a", add_special_tokens=False).tokens[:1] != ["a"]
+    for token in SPECIAL_TOKENS:
+        if token in vocabulary:
+            left, right = token == MASK, token == MASK and puts_a_space
+            declared = AddedToken(token, lstrip=left, rstrip=right, normalized=False, special=True)
+            tokenizer.add_special_tokens([declared])
+    tokenizer.encode_special_tokens = False
+    begin_with_bos(tokenizer)
+    return tokenizer

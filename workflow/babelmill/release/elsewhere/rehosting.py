@@ -16,8 +16,10 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from huggingface_hub import constants, get_token
@@ -26,7 +28,6 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from babelmill import __version__
-from babelmill.config.inputs import HUB_NAME
 from babelmill.config.languages import Language, language_on_card, read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
@@ -42,13 +43,13 @@ from babelmill.core.files import (
     temporary_folder,
     write_json,
 )
+from babelmill.core.words import short
 from babelmill.hub import sources
 from babelmill.hub.files import Files, in_a_folder, of_repository
-from babelmill.hub.sources import MODEL, TOKENIZER, resolve
+from babelmill.hub.sources import MODEL
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.release.card.card import ModelCard, read_card
-from babelmill.release.elsewhere.foreign_model import ONE_FILE, OURS, open_weights, read_model, weight_files
-from babelmill.release.elsewhere.published_models import EMBEDDING, KEYS, adapted_tokenizer
+from babelmill.release.elsewhere import foreign_model
 from babelmill.release.folder.hub_folder import ExportInputs, build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.tokens import prefix_space
@@ -56,6 +57,7 @@ from babelmill.tokens.tokenizer_file import special_ids, token_id, vocab_size
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
 
 TABLE = ROOT / "config/languages.tsv"
+DEFAULT = "default"
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 OLD = replace(MODEL, key="owner/prefix", revision_key="the branch main", instead="look at it on the Hub")
 GPT_BERT = re.compile(r"gpt[-_]?bert", re.IGNORECASE)
@@ -66,17 +68,8 @@ ROWS, LENGTH, APART, SURE = 32, 16, 5, 1.0
 log = logging.getLogger("babelmill.rehost")
 
 
-@dataclass(frozen=True)
-class WeightFiles:
-    """Says which files hold the weights of a model."""
-
-    default: list[str]  # the files that load by default; empty if no file is the default
-    variants: dict[str, list[str]]  # {variant: files} for `main` and `ema`, if the names of files tell the variant
-
-    @property
-    def names(self) -> list[str]:
-        """Return the names of all files, sorted."""
-        return sorted({name for names in [self.default, *self.variants.values()] for name in names})
+class Skipped(UserError):
+    """Says why a repository is left as it is."""
 
 
 @dataclass(frozen=True)
@@ -84,71 +77,37 @@ class OldModel:
     """A model as it was found."""
 
     files: Files  # the files of the repository or the folder
-    weights: WeightFiles  # the files that hold its weights
+    weights: Mapping[str, list[str]]  # {variant: the files with its weights}, see `shipped`
     config: Path  # the JSON file with its shape
-    language: str | None  # the code of its language; None if it is not known
-    source: dict[str, Any]  # where it is, for the manifest: repository and commit, or the digests of its checkpoints
+    name: str  # of its repository, folder or file, which may contain the code of its language
     private: bool = False  # whether its repository is private
 
     @property
-    def origin(self) -> str:
-        """Say where the model comes from."""
-        if "repository" in self.source:
-            return f"commit {self.source['commit']} of {self.source['repository']}"
-        return " and ".join(f"{name} (sha256 {digest})" for name, digest in self.source["checkpoints"].items())
+    def names(self) -> list[str]:
+        """Return the names of its files of weights, sorted."""
+        return sorted({name for names in self.weights.values() for name in names})
+
+    @cached_property
+    def source(self) -> dict[str, Any]:
+        """Return where it is, for the manifest: repository and commit, or the digests of its checkpoints."""
+        where = {key: self.files.figures[key] for key in ("repository", "commit") if key in self.files.figures}
+        return where or {"checkpoints": {name: sha256(path) for name, path in self.files.get(self.names).items()}}
 
     @property
-    def described(self) -> str:
-        """Return the sentence of the card about where the model comes from."""
-        if "repository" not in self.source:
-            return f"Converted from {escape.markdown(self.origin)}, trained by the published GPT-BERT implementation."
+    def origin(self) -> str:
+        """Return the sentence of the card about where it comes from, in Markdown."""
+        if "checkpoints" in self.source:
+            files = " and ".join(f"{name} (sha256 {digest})" for name, digest in self.source["checkpoints"].items())
+            return f"Converted from {escape.markdown(files)}, trained by the published GPT-BERT implementation."
         repository, commit = self.source["repository"], self.source["commit"]
         address = f"{constants.ENDPOINT}/{repository}"
         return (
             f"Rehosted from commit [`{commit}`]({address}/tree/{commit}) of [{escape.code(repository)}]({address}): the"
-            f" same weights ({', '.join(map(escape.code, self.weights.names))}), with the code of this folder."
+            f" same weights ({', '.join(map(escape.code, self.names))}), with the code of this folder."
         )
 
 
 # Which models there are.
-
-
-def shipped(files: Files) -> WeightFiles:
-    """Return the weights in a repository, by the names that transformers and the scripts give them."""
-    variants = {}
-    for variant in WEIGHTS:
-        known = (f"model.{variant}.safetensors", f"model_{variant}.safetensors", f"pytorch_model_{variant}.bin")
-        names = [name for name in known if name in files.names]
-        variants |= {variant: names[:1]} if names else {}
-    if variants and not {*ONE_FILE, *(f"{name}.index.json" for name in ONE_FILE)} & {*files.names}:
-        return WeightFiles([], variants)
-    default = weight_files(files.names, files.json, files.where)
-    if default[0].endswith("_ema.bin"):
-        last = default[0].replace("_ema.bin", ".bin")
-        return WeightFiles([], ({"main": [last]} if last in files.names else {}) | {"ema": default})
-    return WeightFiles(default, variants) if variants else WeightFiles([], {alone(files): default})
-
-
-def alone(files: Files) -> str:
-    """Return which variant a repository's only weights are, according to the scripts' card or the repository's name."""
-    card = files.path("README.md")
-    declared = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
-    named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
-    return declared[1] if declared else "ema" if named else "main"
-
-
-def language_of(name: str, table: Mapping[str, Language]) -> str | None:
-    """Return the language whose code is part of a repository's name, such as my-model-eng.
-
-    Return None if there is no such language, or several. `table` is {code: language}.
-    """
-    parts = {*re.split(r"[^A-Za-z]+", name), name.rpartition("-")[2]}
-    found = [code for code in table if code in parts]
-    return found[0] if len(found) == 1 else None
-
-
-class Skipped(UserError):
-    """Says why a repository is left as it is."""
 
 
 def repositories(source: str) -> list[str]:
@@ -177,16 +136,11 @@ def model_of(source: str, config: Path | None = None) -> OldModel:
     if not config:
         values = read_object(path, f"{files.where}: config.json")
         model_type = str(values.get("model_type", "none in config.json"))
-        if model_type in OURS or "layer_mixing" in values:
+        if model_type in foreign_model.OURS or "layer_mixing" in values:
             raise Skipped("Babelmill made it")
-        if not (values.keys() >= KEYS.keys() or GPT_BERT.search(model_type)):
+        if not (values.keys() >= foreign_model.KEYS.keys() or GPT_BERT.search(model_type)):
             raise Skipped(f"not a GPT-BERT (model_type {model_type})")
-    if Path(source).is_file():
-        weights = WeightFiles([], dict(zip(("main", "ema"), [[name] for name in files.names], strict=False)))
-    else:
-        weights = shipped(files)
-    language = language_of(Path(source).name, read_table(TABLE))
-    return OldModel(files, weights, path, language, origin_of(files, weights), private)
+    return OldModel(files, shipped(files), path, Path(source).name, private)
 
 
 def opened(source: str) -> tuple[Files, bool]:
@@ -206,10 +160,41 @@ def opened(source: str) -> tuple[Files, bool]:
     return of_repository(OLD, source, str(info.sha), "main"), bool(info.private)
 
 
-def origin_of(files: Files, weights: WeightFiles) -> dict[str, Any]:
-    """Return the repository and the commit of files, or for a folder the digests of its checkpoints."""
-    where = {key: files.figures[key] for key in ("repository", "commit") if key in files.figures}
-    return where or {"checkpoints": {file: sha256(path) for file, path in files.get(weights.names).items()}}
+def shipped(files: Files) -> dict[str, list[str]]:
+    """Return {variant: files}, by the names that transformers and the scripts give to weights.
+
+    The variant is `main`, `ema`, or DEFAULT: the files that load by default, if only the numbers in them can tell
+    which of the two they hold.
+    """
+    variants = {}
+    for variant in WEIGHTS:
+        known = (f"model.{variant}.safetensors", f"model_{variant}.safetensors", f"pytorch_model_{variant}.bin")
+        names = [name for name in known if name in files.names]
+        variants |= {variant: names[:1]} if names else {}
+    if variants and not [name for name in files.names if name.removesuffix(".index.json") in foreign_model.ONE_FILE]:
+        return variants
+    default = foreign_model.weight_files(files)
+    if default[0].endswith("_ema.bin"):
+        last = default[0].replace("_ema.bin", ".bin")
+        return ({"main": [last]} if last in files.names else {}) | {"ema": default}
+    return variants | {DEFAULT if variants else alone(files): default}
+
+
+def alone(files: Files) -> str:
+    """Return which variant a repository's only weights are, according to the scripts' card or the repository's name."""
+    card = files.path("README.md")
+    declared = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
+    named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
+    return declared[1] if declared else "ema" if named else "main"
+
+
+def languages_of(name: str, table: Mapping[str, Language]) -> list[str]:
+    """Return the language whose code is part of a repository's name, such as my-model-eng; [] if there are several.
+
+    `table` is {code: language}.
+    """
+    found = table.keys() & {*re.split(r"[^A-Za-z]+", name), name.rpartition("-")[2]}
+    return [*found] if len(found) == 1 else []
 
 
 # Reading.
@@ -221,36 +206,25 @@ def read_weights(old: OldModel) -> tuple[dict[str, Any], dict[str, dict[str, Ten
     The size of the vocabulary is taken from the embedding. The config.json may state a wrong one, since the scripts
     copied it from any configuration.
     """
-    shapes: list[dict[str, Any]] = []
-    where = old.files.where
+    shapes, found, where = [], dict[str, dict[str, Tensor]](), old.files.where
     values = read_object(old.config, f"{where}: {old.config.name}")
-
-    def tensors(names: list[str]) -> dict[str, Tensor]:
-        opened = open_weights(old.files.get(names), where)
-        rows = next((value.size(0) for name, value in opened.shapes.items() if name.endswith(EMBEDDING)), None)
-        model = read_model("gpt_bert", values | ({"vocab_size": rows} if rows else {}), opened, None, where)
+    for variant, names in old.weights.items():
+        tensors, _ = foreign_model.open_weights(old.files.get(names), where)
+        rows = [len(tensor) for name, tensor in tensors.items() if name.endswith(foreign_model.EMBEDDING)]
+        values |= {"vocab_size": rows[0]} if rows else {}
+        model = foreign_model.read_model("gpt_bert", values, tensors, None, where)
         shapes.append(model.shape)
-        return {name: model.weights.load(name).float().contiguous() for name in model.weights.shapes}
-
-    found = {variant: tensors(names) for variant, names in sorted(old.weights.variants.items(), reverse=True)}
-    default = list(found)[-1] if found and not old.weights.default else None
-    if old.weights.default:
-        loaded = tensors(old.weights.default)
-        default = next((variant for variant, known in found.items() if equal(known, loaded)), None)
-        if default is None and len(found) == len(WEIGHTS):
-            names = " nor of ".join(old.weights.names)
-            raise UserError(f"{old.weights.default[0]} has neither the weights of {names}")
-        if default is None:
-            default = "ema" if "main" in found else "main"
-            found[default] = loaded
+        found[variant] = {name: tensor.float().contiguous() for name, tensor in model.weights.items()}
     if any(shape != shapes[0] for shape in shapes):
-        raise UserError(f"{where}: {' and '.join(old.weights.names)} are weights of different models")
-    return shapes[0], {variant: found[variant] for variant in WEIGHTS if variant in found}, str(default)
-
-
-def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Return whether two models have the same weights."""
-    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+        raise UserError(f"{where}: {' and '.join(old.names)} are weights of different models")
+    default = "ema" if "ema" in found else "main"
+    if loaded := found.pop(DEFAULT, None):
+        same = [v for v in found if all(torch.equal(found[v][name], tensor) for name, tensor in loaded.items())]
+        if not same and len(found) == len(WEIGHTS):
+            raise UserError(f"{old.weights[DEFAULT][0]} has neither the weights of {' nor of '.join(old.names)}")
+        default = same[0] if same else "ema" if "main" in found else "main"
+        found.setdefault(default, loaded)
+    return shapes[0], {variant: found[variant] for variant in WEIGHTS if variant in found}, default
 
 
 @torch.no_grad()
@@ -285,28 +259,22 @@ def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], token
 # Conversion.
 
 
-class ByHand(NamedTuple):
-    """What a manifest says about a conversion by hand."""
-
-    stage: str
-    raw: dict[str, Any]
-
-
 def convert(
-    old: OldModel, tokenizer: Path, masked_target: str | None, out: Path, name: str, asked: dict[str, Any]
+    old: OldModel, tokenizer: str | None, masked_target: str | None, out: Path, name: str, asked: dict[str, Any]
 ) -> None:
     """Read a model, build and prove its folder, write its card, and move it to `out`.
 
-    `masked_target`: the token that masked positions predicted, "next" or "same"; None: the model is tested. `name`: the
-    model's name on its card. `asked`: more entries for the settings of the manifest. A UserError says that `out`
-    exists, that the files do not fit together, or that the model has learnt too little to tell its masked target.
+    `tokenizer`: see `tokenizer_of`. `masked_target`: the token that masked positions predicted, "next" or "same"; None:
+    the model is tested. `name`: the model's name on its card. `asked`: more entries for the settings of the manifest. A
+    UserError says that `out` exists, that the files do not fit together, or that the model has learnt too little to
+    tell its masked target.
     """
     if out.exists():
         raise UserError(f"--out {out} already exists; remove it or name another folder")
     log.info("reading %s", old.files.where)
     earlier = read_card(old.files.path("README.md"), old.files.where)
     shape, weights, default = read_weights(old)
-    adapted = adapted_tokenizer(tokenizer)
+    adapted = foreign_model.adapted_tokenizer(tokenizer_of(old, tokenizer))
     entries, rows = vocab_size(adapted), shape["vocab_size"]
     if entries > rows:
         raise UserError(
@@ -342,18 +310,17 @@ def convert(
             default_variant=default,
             parameters=parameters,
             code={file: sha256(folder / file) for file in files if file.endswith(".py")},
-            origin=old.described,
+            origin=old.origin,
             prefix_space=prefix_space.is_put_in(folder / "tokenizer.json"),
             settings={"model": shape},
             earlier=earlier,
-            languages={old.language: language_on_card(old.language, table)} if old.language else {},
+            languages={code: language_on_card(code, table) for code in languages_of(old.name, table)},
         )
         files += card.write(folder)
-        size = f"{parameters:,}" if parameters < 1e6 else f"{parameters / 1e6:.1f} M"
-        found = f"{' and '.join(weights)} in {', '.join(old.weights.names)}, {size} parameters, masked target {target}"
+        found = f"{' and '.join(weights)} in {', '.join(old.names)}, {short(parameters)} parameters"
         settings = {"name": out.name, "export": wanted.model_dump(exclude={"logits_alignment"})} | asked
-        figures = {"origin": old.described, "rehosted": old.source, "found": found}
-        manifest.write(folder, ByHand("convert", settings), files, figures=figures)
+        figures = {"origin": old.origin, "rehosted": old.source, "found": f"{found}, masked target {target}"}
+        manifest.write(folder, SimpleNamespace(stage="convert", raw=settings), files, figures=figures)
 
 
 # What the commands do.
@@ -361,33 +328,22 @@ def convert(
 
 def tokenizer_of(model: OldModel, asked: str | None) -> Path:
     """Return the tokenizer.json that the user named, as a file, its folder or a repository, or the one of the model."""
-    if asked is None:
-        if path := model.files.path("tokenizer.json"):
-            return path
-        raise UserError("it has no tokenizer.json; name another repository or a file with --tokenizer")
-    path = Path(asked, "tokenizer.json") if Path(asked).is_dir() else Path(asked)
-    if path.is_file():
+    if asked and Path(asked).is_file():
+        return Path(asked)
+    files = opened(asked)[0] if asked else model.files
+    if path := files.path("tokenizer.json"):
         return path
-    if not HUB_NAME.fullmatch(asked) or asked.endswith(".json"):
-        raise UserError(f"--tokenizer {asked}: no such file")
-    use = replace(TOKENIZER, key="--tokenizer", instead="name another repository or a file with --tokenizer")
-    commit = resolve(use, asked, "main")
-    return of_repository(use, asked, commit, "main").get(["tokenizer.json"])["tokenizer.json"]
+    raise UserError(f"{files.where} has no tokenizer.json; name another repository or a file with --tokenizer")
 
 
 def make(model: OldModel, out: Path, name: str, tokenizer: str | None, masked_target: str | None) -> None:
     """Make the folder of a model, unless this version made it with these settings. No other folder is deleted."""
-    asked = {
-        "source": model.source,
-        "weights": model.weights.names,
-        "config": sha256(model.config),
-        "tokenizer": tokenizer,
-        "masked_target": masked_target,
-    }
+    asked = {"source": model.source, "weights": model.names, "config": sha256(model.config)}
+    asked |= {"tokenizer": tokenizer, "masked_target": masked_target}
     made = manifest.read(out) if (out / manifest.NAME).is_file() else {"settings": {}}
     if made["settings"].get("rehost") == asked and made["version"] == __version__:
         return
     if "rehost" in made["settings"]:
         shutil.rmtree(out)
     remove_leftovers([out.parent])
-    convert(model, tokenizer_of(model, tokenizer), masked_target, out, name, {"rehost": asked})
+    convert(model, tokenizer, masked_target, out, name, {"rehost": asked})

@@ -1,6 +1,7 @@
 """Load an exported folder as its users do, and check that every weight was found."""
 
 import logging
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,21 +86,18 @@ def methods_of(folder: Path) -> list[str]:
     if "objective" in config:
         return list(OBJECTIVES["diffusion"].sentences)
     evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}
-    declared = [config.get(key) for key in ("auto_map", "architectures")]
-    names = {name for each in declared if isinstance(each, dict | list) for name in each if isinstance(name, str)}
+    model_type = str(config.get("model_type"))
     if "variants" in evaluation:  # a converted folder: its metrics say what the model learnt
-        names = {
-            {"causal": "ForCausalLM", "masked": "ForMaskedLM"}.get(name, "")
-            for name in next(iter(evaluation["variants"].values()))
-        }
-    masked = any(name.endswith("ForMaskedLM") for name in names)
-    causal = any(
-        name.endswith(("ForCausalLM", "LMHeadModel")) and not name.endswith("WithLMHeadModel") for name in names
-    )
-    if causal or masked:
-        return ["causal"] * causal + ["masked"] * masked + ["fused"] * (causal and masked)
-    if str(config.get("model_type")) in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        return ["masked"]
-    if str(config.get("model_type")) in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        return ["causal"]
-    raise UserError(f"{folder}: config.json names neither a causal nor a masked language model")
+        scores = next(iter(evaluation["variants"].values()))
+        causal, masked = "causal" in scores, "masked" in scores
+    else:
+        declared = [config.get(key) for key in ("auto_map", "architectures")]
+        names = [name for each in declared if isinstance(each, dict | list) for name in each if isinstance(name, str)]
+        masked = any(name.endswith("ForMaskedLM") for name in names)
+        causal = any(re.search(r"(ForCausalLM|(?<!With)LMHeadModel)$", name) for name in names)
+    if not (causal or masked):
+        masked = model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+        causal = not masked and model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if not (causal or masked):
+        raise UserError(f"{folder}: config.json names neither a causal nor a masked language model")
+    return ["causal"] * causal + ["masked"] * masked + ["fused"] * (causal and masked)

@@ -13,7 +13,6 @@ process that has loaded one folder's code might use the same code for the next f
 same code, so one process proves them all.
 """
 
-import contextlib
 import itertools
 import json
 import math
@@ -97,35 +96,32 @@ def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_si
             raise UserError(f"{folder}: the tokenizer as users load it encodes a text differently: {text[:60]!r}")
 
 
-@contextlib.contextmanager
-def in_float64(model: nn.Module) -> Iterator[None]:
-    """Let a model compute in float64, each layer only while it computes. Do not use the model again.
+def widen(model: nn.Module) -> None:
+    """Let a model compute in float64 from now on, each layer only while it computes.
 
     This takes little more memory than the weights in float32, and it is exact: a float32 keeps its value in float64.
     """
+
+    def before(layer: nn.Module, _: object) -> None:
+        layer.double()
+
+    def after(layer: nn.Module, *_: object) -> None:
+        layer.float()
+
     layers = blocks_of(model)
     inside = {module for layer in layers for module in layer.modules()}
     for module in model.modules():
         if module not in inside:
             for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
                 tensor.data = tensor.data.double() if tensor.is_floating_point() else tensor.data
-
-    def widen(layer: nn.Module, _: object) -> None:
-        layer.double()
-
-    def narrow(layer: nn.Module, *_: object) -> None:
-        layer.float()
-
-    local = [module for module in model.modules() if type(module).__name__ == "CanineSelfAttention"]
-    hooks = [module.register_forward_pre_hook(_masked) for module in local]
-    hooks += [layer.register_forward_pre_hook(widen) for layer in layers]
-    hooks += [layer.register_forward_hook(narrow) for layer in layers]
-    yield
-    for hook in hooks:
-        hook.remove()
+        if type(module).__name__ == "CanineSelfAttention":
+            module.register_forward_pre_hook(mask_in_float64)
+    for layer in layers:
+        layer.register_forward_pre_hook(before)
+        layer.register_forward_hook(after)
 
 
-def _masked(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+def mask_in_float64(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Mask CANINE's local attention in float64.
 
     Its own class makes the mask in float32, where the smallest number of float64 would become infinite.
@@ -145,8 +141,8 @@ def logits_of(
     `score` takes the model, a row and the mode, and returns logits [1, T, V].
     """
     single = [score(model, row, mode) for row in rows]
-    with in_float64(model):
-        return Logits(single, [score(model, row, mode) for row in rows[:DOUBLE]])
+    widen(model)
+    return Logits(single, [score(model, row, mode) for row in rows[:DOUBLE]])
 
 
 def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
@@ -155,16 +151,15 @@ def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
     Return the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
     """
 
-    def largest(one: list[torch.Tensor], other: list[torch.Tensor], places: tuple[slice, slice]) -> float:
-        pairs = zip(one, other, strict=True)
-        each = ((a[:, places[0]].double() - b[:, places[1]].double()).abs() for a, b in pairs)
+    def largest(one: list[torch.Tensor], other: list[torch.Tensor], place: slice) -> float:
+        """Return the largest difference of the training model's logits from others, which stand at `place`."""
+        each = [(a[:, case.trained].double() - b[:, place]).abs() for a, b in zip(one, other, strict=True)]
         return max((gaps.max().nan_to_num(math.inf).item() for gaps in each if gaps.numel()), default=0.0)
 
-    places = (case.exported, case.trained)
     return {
-        "float64": largest(found.double, wanted.double, places),
-        "float32": largest(found.single, wanted.single, places),
-        "rounding": largest(wanted.single[: len(wanted.double)], wanted.double, (case.trained, case.trained)),
+        "float64": largest(wanted.double, found.double, case.exported),
+        "float32": largest(wanted.single, found.single, case.exported),
+        "rounding": largest(wanted.single[: len(wanted.double)], wanted.double, case.trained),
     }
 
 
@@ -183,9 +178,9 @@ def compare_variant(
     cases = architecture.cases(inputs.model)
     wanted: dict[str, Logits] = {}
     for mode in {case.mode for case in cases}:
-        wanted[mode] = logits_of(
-            architecture.trained(inputs.model, variant, inputs.frozen), rows, architecture.logits, mode
-        )
+        trained = architecture.trained(inputs.model, variant, inputs.frozen)
+        wanted[mode] = logits_of(trained, rows, architecture.logits, mode)
+        del trained
     for case in cases:
         model = load(getattr(transformers, case.auto_class), *exported, **case.settings)
         found = logits_of(model, rows, architecture.exported_logits, case.mode)
