@@ -142,3 +142,9 @@ class Trained:
         settings = write_job(self.folder, "export", out, made_from, **asked)
         show_as(self.folder / out, self.folder / "results/export" / out)
         return run_module("babelmill.export", settings, cwd=self.folder)
+
+
+def make_exported(folder: Path) -> None:
+    """Train and export a NorBERT4 into a folder of this name, else a GPT-BERT."""
+    done = Trained(folder, "norbert4" if folder.name == "norbert4" else "gpt_bert").export()
+    assert done.returncode == 0, done.stderr

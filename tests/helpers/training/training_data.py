@@ -381,6 +381,14 @@ def export(data: LabelledData) -> Path:
     return data.folder / "export"
 
 
+def make_labeller(folder: Path) -> None:
+    """Train a model of labels for four steps, and export it."""
+    data = LabelledData(folder)
+    data.settings(max_steps=4)
+    data.train()
+    export(data)
+
+
 def write_tokenizer(folder: Path) -> None:
     """Write a tokenizer of `VOCABULARY`, whose other entries are words such as `word16`."""
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
