@@ -226,10 +226,9 @@ def check_trial(length: int) -> None:
     mixing_triton.of_changes = right
 
 
-def check_edges(rows: int) -> None:
-    """Check the kernels of sums where tokens are rounded much, values are NaN, sums cancel, or memory ends."""
+def check_edges(_: int) -> None:
+    """Check the kernels of sums where tokens are rounded much, sums cancel, or memory ends."""
     check_a_narrow_model()
-    check_a_part_that_is_no_number(rows)
     check_the_identity()
     check_the_end()
 
@@ -239,13 +238,6 @@ def check_a_narrow_model() -> None:
     mixing_triton.COLUMNS, whole = 2**11, mixing_triton.COLUMNS
     assert of_sums(64, True) < CLOSE
     mixing_triton.COLUMNS = whole
-
-
-def check_a_part_that_is_no_number(rows: int, products=mixing_triton._products) -> None:
-    """It is the worst difference, whichever part it is in: kernels that pass a trial have none."""
-    mixing_triton._products = lambda *given: products(*given) * torch.nan  # the gradients of the weights alone
-    assert math.isnan(of_sums(77, True, torch.float32, rows))
-    mixing_triton._products = products
 
 
 def check_the_identity() -> None:

@@ -78,11 +78,9 @@ def equal(stored: Any, found: Any, tolerance: float | None) -> bool:
     """Return whether two numbers or texts are the same, apart from rounding."""
     if not {type(stored), type(found)} <= {int, float}:
         return stored == found
-    if isinstance(stored, float) or isinstance(found, float):
-        if tolerance is None:
-            return math.isclose(stored, found, rel_tol=RELATIVE, abs_tol=1e-15)
-        return abs(stored - found) <= tolerance
-    return stored == found
+    if isinstance(stored, int) and isinstance(found, int):
+        return stored == found
+    return math.isclose(stored, found, rel_tol=0 if tolerance else RELATIVE, abs_tol=tolerance or 1e-15)
 
 
 def difference(stored: Any, found: Any) -> str | None:
