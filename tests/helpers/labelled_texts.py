@@ -38,5 +38,6 @@ def write_occupations(name: str, count: int) -> None:
         language = chance.randrange(3)
         codes = chance.sample([*OCCUPATIONS][:-1], 2 - (number % 7 > 0)) if number % 30 else ["-1"]
         text = " and ".join(f"{chance.choice(('master ', 'old ', ''))}{OCCUPATIONS[code][language]}" for code in codes)
-        rows.append((text, ("eng", "deu", "nld")[language], *[*codes, ""][:2]))
+        place = chance.choice(("", " in London", " hierselbst", " alhier", " at the harbour"))
+        rows.append((text + place, ("eng", "deu", "nld")[language], *[*codes, ""][:2]))
     write_csv(name, rows)

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -21,10 +20,10 @@ import pytest
 from babelmill.commands.progress import metrics
 from conftest import ROOT, Workspace
 from helpers.programs import held
+from helpers.programs.background import Background, wait
 from helpers.programs.prepared import VARIABLE
 
 HERE = Path(__file__).parent
-PATIENCE = 1100  # seconds until a test gives up waiting; pytest-timeout may be faster
 # Snakemake whose executor asks for the states of its jobs every second, not ever more seldom, up to minutes.
 SNAKEMAKE = """
 import sys
@@ -54,17 +53,6 @@ class Cluster:
                 raise Refused(f"{shlex.join(map(str, command))}: {done.stderr.strip()}")
             time.sleep(1)
         return done.stdout
-
-    @staticmethod
-    def wait(what: str, condition, run: "Run | None" = None):
-        """Return the first true value of `condition`. It is waited for in vain if `run` has ended."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            if value := condition():
-                return value
-            assert run is None or run.process.poll() is None, f"waiting for {what}: {run.printed}"
-            time.sleep(0.2)
-        raise AssertionError(f"waited in vain for {what}")
 
     def queue(self, folder: Path, name: str = "") -> list[Job]:
         """Return the jobs from a folder that are not over, of one rule and result (`train_wildcards_eng-...`) or all."""
@@ -97,7 +85,7 @@ class Cluster:
             over = all(row["End"] != "Unknown" for row in mine)  # else a job lacks its comment
             return [row for row in mine if over and name in row["Comment"]]
 
-        return self.wait("the accounting", ended)
+        return wait("the accounting", ended)
 
     def urgent(self, node: str) -> None:
         """Submit a short job to the preempting partition, which wants all of a node."""
@@ -141,41 +129,18 @@ def cluster():
     cluster.down()
 
 
-class Run:
+class Run(Background):
     """Runs Snakemake with a profile, in the background."""
 
     def __init__(self, cluster: Cluster, workspace: Workspace, *arguments, profile=ROOT / "profiles/slurm", hold=""):
         """Start it; `hold`: where each training waits, once it has begun (`held.py`)."""
         command = [f"{os.environ[VARIABLE]}/python", "-c", SNAKEMAKE, "--snakefile", ROOT / "Snakefile"]
         command += ["--profile", profile, "--slurm-init-seconds-before-status-checks", "1", *arguments]
-        self.cluster, self.folder = cluster, workspace.path
-        self.output = workspace.path / f"snakemake-{time.monotonic_ns()}.txt"
-        with open(self.output, "w") as file:
-            self.process = subprocess.Popen(
-                [*map(str, command)],
-                cwd=workspace.path,
-                env=os.environ | ({held.VARIABLE: hold} if hold else {}),
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
-
-    @property
-    def printed(self) -> str:
-        return self.output.read_text()
-
-    def finish(self) -> int:
-        """Wait for its end. Return the exit code."""
-        return self.process.wait(PATIENCE)
+        self.cluster = cluster
+        super().__init__(command, workspace.path, os.environ | ({held.VARIABLE: hold} if hold else {}))
 
     def training(self, model: str) -> "Training":
         return Training(self, model)
-
-    def kill(self) -> None:
-        """End it as a crash of the login node would."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
 
 
 @pytest.fixture
@@ -193,7 +158,7 @@ def start(cluster):
     for folder in {run.folder for run in runs}:
         for job in cluster.queue(folder):
             subprocess.run(["scancel", "--full", job.number])
-        cluster.wait("an empty queue", lambda folder=folder: not cluster.queue(folder))
+        wait("an empty queue", lambda folder=folder: not cluster.queue(folder))
 
 
 class Training:
@@ -254,7 +219,7 @@ class Training:
 
     def wait(self, what: str, condition):
         """Return the first true value of `condition`, while Snakemake runs."""
-        return self.cluster.wait(what, condition, self.run)
+        return wait(what, condition, self.run)
 
     def signal(self, number: int) -> None:
         """Send a signal to those that train, not to what started them, nor what stands for them (`program_client.py`)."""
