@@ -15,6 +15,7 @@ import hashlib
 import json
 import logging
 import re
+import socket
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -126,11 +127,11 @@ class HubServer:
         with self._lock:
             answer = endpoint(self, request, **found)
         if fault.drop:
-            raise ConnectionError
+            request.environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         if not isinstance(answer, Response):
             return Response(json.dumps(answer), mimetype="application/json")
         if fault.cut:
-            return Response(answer.data[: fault.cut], headers=answer.headers)
+            answer.response = [answer.data[: fault.cut]]  # fewer bytes than the header announces
         return answer
 
 
