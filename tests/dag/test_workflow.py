@@ -24,11 +24,6 @@ def fresh(tmp_path):
     return workspace
 
 
-def rules():
-    text = "".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
-    return set(re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE))
-
-
 @pytest.mark.parametrize("entry", ["Snakefile", "workflow/Snakefile"])
 def test_a_bare_run_builds_the_targets(fresh, entry):
     """By the file in the root, and by that which Snakemake's catalogue and `snakedeploy` look for."""
@@ -106,8 +101,10 @@ def test_profiles_name_rules_that_exist(profile):
     """Snakemake ignores resources of a misspelt rule without a word. A profile `default` would override all others."""
     assert profile.name != "default"
     values = yaml.safe_load((profile / "profile.yaml").read_text())
+    text = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    rules = {*re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE)}
     for key in ("set-resources", "set-threads", "set-scatter"):
-        assert set(values.get(key) or {}) <= rules()
+        assert set(values.get(key) or {}) <= rules
     assert values["rerun-incomplete"] is True and values["rerun-triggers"] == "mtime"
     assert values["max-checksum-file-size"] == 0
     assert values["show-failed-logs"] is True

@@ -19,6 +19,7 @@ import socket
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -122,7 +123,7 @@ class HubServer:
         if fault.meanwhile:
             fault.meanwhile()
         if fault.status:
-            return Response(fault.body, fault.status, fault.headers)
+            return Response(fault.body, f"{fault.status} {HTTPStatus(fault.status).phrase}", fault.headers)
         endpoint, found = ROUTES.bind_to_environ(request.environ).match()
         with self._lock:
             answer = endpoint(self, request, **found)
