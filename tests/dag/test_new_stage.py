@@ -26,20 +26,6 @@ STAGE = '''class CountStage(Stage):
 
 class ShardsStage(Stage):
 '''
-RULE = '''"""Stage `count`: the number of entries of a tokenizer."""
-
-
-rule count:
-    """Count the entries of a tokenizer."""
-    input:
-        unpack(inputs("count")),
-    output:
-        "results/count/{result}/manifest.json",
-    log:
-        "logs/count/{result}.log",
-    shell:
-        "python -m babelmill.count {input.settings:q} --threads {threads}"
-'''
 MODULE = '''"""Stage `count`: count the entries of a tokenizer."""
 
 import sys
@@ -66,7 +52,8 @@ if __name__ == "__main__":
 def test_where_the_deliverable_needs_it_it_runs_and_the_commands_know_it(workspace, tmp_path):
     checkout = Checkout(tmp_path / "checkout", workspace.path)
     checkout.package("stages.py", "class ShardsStage(Stage):\n", STAGE)
-    (checkout.path / "workflow/rules/count.smk").write_text(RULE)
+    rule = (checkout.path / "workflow/rules/tokenizer.smk").read_text().replace("tokenizer", "count")
+    (checkout.path / "workflow/rules/count.smk").write_text(rule)
     (checkout.path / "workflow/babelmill/count.py").write_text(MODULE)
     assert checkout.would_run("converted/eng") == []  # nothing depends on it
     tokenizer = '            "tokenizer": [("tokenizer", name, "")],\n            "corpora"'
