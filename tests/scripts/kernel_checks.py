@@ -43,7 +43,6 @@ from helpers.kernels.interpreter import guard
 from helpers.training.tiny_trainer import trainer_maker
 
 CLOSE = 0.03  # largest relative difference of a kernel from its formula, in bf16
-ROWS = 11  # hidden states that are mixed: their sums are begun twice
 CPU = torch.device("cpu")
 KINDS = ((torch.float32, 2e-6), (torch.bfloat16, CLOSE))  # and how far numbers may be from the formula
 # Small, so that products, sums that are begun and gradients of tables have parts and a rest.
@@ -100,7 +99,7 @@ def of_attention(shape: GPTBertShape, length: int, dropout: float, kind: torch.d
     return _largest_difference(found, kind)
 
 
-def of_geglu(width: int, kind: torch.dtype = torch.bfloat16) -> float:
+def of_geglu(width: int, kind: torch.dtype) -> float:
     """Return the largest difference between `NormalizedGEGLU` and the formula in float64.
 
     The result and the gradient are compared.
@@ -128,13 +127,7 @@ def _largest_difference(tensors: list[list[torch.Tensor]], kind: torch.dtype) ->
     return torch.stack([difference / size for difference, size in norms]).max().item()
 
 
-def of_sums(
-    width: int,
-    mixes: bool,
-    kind: torch.dtype = torch.bfloat16,
-    rows: int = ROWS,
-    p: float = 0.1,
-) -> float:
+def of_sums(width: int, mixes: bool, kind: torch.dtype = torch.bfloat16, rows: int = 11) -> float:
     """Return the largest difference between the kernels between sub-blocks and the formula in float64.
 
     All results and all gradients are compared; the gradients of all weights count as one tensor.
@@ -143,8 +136,7 @@ def of_sums(
         width: width of the hidden states.
         mixes: whether layers are mixed.
         kind: type of the outputs of sub-blocks, and of the kernels' results.
-        rows: number of hidden states that are summed.
-        p: probability of dropping an element.
+        rows: number of hidden states that are summed; the sums of 11 are begun twice.
     """
     generator, eps = torch.Generator().manual_seed(rows), 1e-5
     shape = 2, mixing_triton.COLUMNS // width + 3, width
@@ -154,7 +146,7 @@ def of_sums(
             alpha.copy_(torch.randn(len(alpha), generator=generator) / len(alpha))
             alpha[-1] += 1.0
     keys.begin_pass(torch.tensor([11, 2**31 + 5]), torch.zeros(1, dtype=torch.int64), 1)
-    dropouts = [RowDropout(p, place, keys, "rows") for place in range(rows)]
+    dropouts = [RowDropout(0.1, place, keys, "rows") for place in range(rows)]
     hidden, gradient = (torch.randn(shape, generator=generator) for _ in range(2))
     share = 1.0 if mixes else 0.25  # without mixing, large changes make the last gradients depend on roundings alone
     gates = [(share * torch.randn(shape, generator=generator)).to(kind) for _ in range(rows - 1)]
