@@ -244,27 +244,17 @@ def hub(monkeypatch, tmp_path):
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory) -> Path:
     """Return a small model that knows three sentences by heart (`hub_data.py`), trained and exported."""
+    from helpers.hub.hub_data import make_exported  # with PyTorch, which most tests do without
 
-    def make(folder: Path) -> None:
-        from helpers.hub.hub_data import Trained  # with PyTorch, which most tests do without
-
-        done = Trained(folder).export()
-        assert done.returncode == 0, done.stderr
-
-    return made_once(tmp_path_factory, "hub", make)
+    return made_once(tmp_path_factory, "hub", make_exported)
 
 
 @pytest.fixture(scope="session")
 def exported_norbert4(tmp_path_factory) -> Path:
     """Return the exported folder of a NorBERT4 that knows the same sentences."""
+    from helpers.hub.hub_data import make_exported
 
-    def make(folder: Path) -> None:
-        from helpers.hub.hub_data import Trained
-
-        done = Trained(folder, "norbert4").export()
-        assert done.returncode == 0, done.stderr
-
-    return made_once(tmp_path_factory, "hub_norbert4", make) / "export"
+    return made_once(tmp_path_factory, "norbert4", make_exported) / "export"
 
 
 @pytest.fixture
@@ -287,16 +277,9 @@ def finished(tmp_path_factory):
 @pytest.fixture(scope="session")
 def labeller(tmp_path_factory) -> Path:
     """Return the exported folder of a small model of labels, hardly trained (`training_data.py`)."""
+    from helpers.training.training_data import make_labeller
 
-    def make(folder: Path) -> None:
-        from helpers.training.training_data import LabelledData, export
-
-        data = LabelledData(folder)
-        data.settings(max_steps=4)
-        data.train()
-        export(data)
-
-    return made_once(tmp_path_factory, "labeller", make) / "export"
+    return made_once(tmp_path_factory, "labeller", make_labeller) / "export"
 
 
 @pytest.fixture

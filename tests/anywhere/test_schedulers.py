@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from conftest import ROOT, SMALL
+from helpers.programs.background import Background, wait
 
 HERE = Path(__file__).parent
-PATIENCE = 900  # seconds
 pytestmark = pytest.mark.timeout(1800)
 
 
@@ -62,40 +61,17 @@ def start(cluster, workspace):
     (workspace.path / "jobscript.sh").symlink_to(ROOT / "profiles/jobscript.sh")
     runs = []
 
-    def start(*targets) -> subprocess.Popen:
+    def start(*targets) -> Background:
         command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--profile", ours, *targets]
         command += ["--latency-wait", "5", "--retries", "0", "--max-status-checks-per-second", "10"]
-        output = open(workspace.path / f"snakemake-{len(runs)}.txt", "w+")  # noqa: SIM115
-        runs.append(
-            subprocess.Popen(
-                [*map(str, command)],
-                cwd=workspace.path,
-                env=cluster.environment,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        )
-        runs[-1].printed = lambda: Path(output.name).read_text()
+        runs.append(Background(command, workspace.path, cluster.environment))
         return runs[-1]
 
     yield start
     for run in runs:
-        if run.poll() is None:
-            os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
+        run.kill()
     if jobs := cluster.jobs():
         cluster.ask("qdel", "-f", *jobs)
-
-
-def wait(what: str, condition):
-    """Return the first true value of `condition`."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.2)
-    raise AssertionError(f"waited in vain for {what}")
 
 
 def trainer(workspace) -> psutil.Process | None:
@@ -110,8 +86,8 @@ def trainer(workspace) -> psutil.Process | None:
 def test_from_text_to_folder(workspace, start):
     workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})  # all but the corpora are made again
     run = start("converted/eng")
-    assert run.wait(PATIENCE) == 0, run.printed()
-    assert "1 of 1 model converted" in run.printed()
+    assert run.finish() == 0, run.printed
+    assert "1 of 1 model converted" in run.printed
     assert workspace.babelmill("status", "eng").splitlines()[1].split()[:3] == ["eng", "convert", "converted"]
 
 
@@ -144,13 +120,13 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
     assert cluster.jobs() == [job], "the same job"
 
     cluster.ask("qdel", job)
-    assert run.wait(PATIENCE) == 1, run.printed()
+    assert run.finish() == 1, run.printed
     assert printed().count("received SIGUSR2") == 1
     assert not cluster.jobs()
 
     run = start(*to_train)
     wait("training", lambda: goes_on(2))
-    os.killpg(run.pid, signal.SIGINT)
-    assert run.wait(PATIENCE) == 1
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.finish() == 1
     wait("the end of the job", lambda: not cluster.jobs() and trainer(workspace) is None)
     assert printed().count("received SIGUSR2") == 2, "Ctrl-C deletes the job"

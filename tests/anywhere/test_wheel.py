@@ -85,13 +85,5 @@ def test_a_model_is_made_without_a_clone_and_a_clone_repeats_nothing(python, tmp
     assert "1 of 1 model converted" in run(*snakemake, "profiles/local", cwd=folder)
     assert (folder / "converted/eng/README.md").is_file()
     assert re.search(r"convert +up to date", run(python.with_name("babelmill"), "why", "eng", cwd=folder))
-    of_clone = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "--snakefile",
-        ROOT / "Snakefile",
-        "--profile",
-        ROOT / "profiles/local",
-    ]
-    assert "Nothing to be done" in run(*of_clone, "--dry-run", cwd=folder)
+    of_clone = ["--snakefile", ROOT / "Snakefile", "--profile", ROOT / "profiles/local"]
+    assert "Nothing to be done" in run(sys.executable, "-m", "snakemake", *of_clone, "--dry-run", cwd=folder)

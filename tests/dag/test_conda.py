@@ -3,9 +3,8 @@
 import sys
 
 import pytest
-import yaml
 
-from conftest import ROOT, SMALL, write_texts
+from conftest import ROOT, SMALL, Workspace, write_texts
 from helpers.programs.prepared import run_module
 
 pytestmark = pytest.mark.slow
@@ -27,28 +26,18 @@ esac
 """
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    """A function that makes a corpus with --sdm conda, by a Snakefile, and returns where its Python imported from."""
+def test_a_clone_is_used_by_the_python_of_the_environment(tmp_path):
     prefix, folder = tmp_path / "conda", tmp_path / "results"
     (prefix / "bin").mkdir(parents=True)
     (prefix / "bin/conda").write_text(CONDA.format(prefix=prefix, python=sys.executable))
     (prefix / "bin/conda").chmod(0o755)
     (prefix / "bin/activate").write_text('export PATH="$1/bin:$PATH"\n')
+    workspace = Workspace(folder)
+    workspace.configure(SMALL)
     write_texts(folder / "texts/eng", "eng")
-    (folder / "config").mkdir()
-    (folder / "config/config.yaml").write_text(yaml.safe_dump(SMALL))
-
-    def run(snakefile, sources) -> list[str]:
-        environment = {"PATH": f"{prefix}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(sources)}
-        options = ["--sdm", "conda", "--cores", "1", "--snakefile", str(snakefile)]
-        target = ["converted/eng", "--until", "corpus", "--resources", "gpu=0"]
-        run_module("snakemake", *options, *target, cwd=folder, environment=environment, check=True)
-        assert [*folder.glob("results/corpus/eng-*/manifest.json")]
-        return (prefix / "ran").read_text().splitlines()
-
-    return run
-
-
-def test_a_clone_is_used_by_the_python_of_the_environment(corpus):
-    assert corpus(ROOT / "Snakefile", ROOT / "workflow") == [str(ROOT / "workflow")]
+    sources = str(ROOT / "workflow")
+    environment = {"PATH": f"{prefix}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": sources}
+    arguments = workspace.arguments("converted/eng", "--until", "corpus", "--sdm", "conda")
+    run_module("snakemake", *arguments, cwd=folder, environment=environment, check=True)
+    assert (folder / "results/of/eng/corpus/manifest.json").is_file()
+    assert (prefix / "ran").read_text().splitlines() == [sources]

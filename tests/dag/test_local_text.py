@@ -1,7 +1,6 @@
-"""Text that is touched, copied, edited: its content decides what runs (`unit/core/test_local_sources.py` has the rest)."""
+"""Text that is edited: its content decides what runs (`unit/core/test_local_sources.py` and `test_rerun.py` have the rest)."""
 
 import os
-import shutil
 import subprocess
 
 from babelmill.core import manifest
@@ -9,21 +8,6 @@ from conftest import Workspace
 
 CORPUS = {("corpus", "eng"), ("tokenizer", "eng"), ("shards", "eng"), ("train", "eng")}
 CORPUS |= {("export", "eng"), ("evaluate", "eng"), ("convert", "eng")}
-
-
-def texts(workspace):
-    return sorted((workspace.path / "texts/eng").glob("*.txt"))
-
-
-def test_a_touch_or_a_copy_repeats_nothing(workspace, tmp_path):
-    for path in texts(workspace):
-        path.touch()
-    assert workspace.would_run() == set()
-    # A copy has other times and inodes everywhere.
-    shutil.copytree(workspace.path, tmp_path / "copy")
-    for path in texts(copy := Workspace(tmp_path / "copy")):
-        os.utime(path)
-    assert copy.would_run() == set()
 
 
 def test_more_text_is_seen_and_what_it_makes_stays(workspace):

@@ -1,9 +1,8 @@
 """A new stage is one class, one rules file and one module; everything else finds it."""
 
-import json
-
 import pytest
 
+from babelmill.core.files import read_json
 from conftest import SMALL
 from helpers.results.checkouts import Checkout
 
@@ -26,20 +25,6 @@ STAGE = '''class CountStage(Stage):
 
 
 class ShardsStage(Stage):
-'''
-RULE = '''"""Stage `count`: the number of entries of a tokenizer."""
-
-
-rule count:
-    """Count the entries of a tokenizer."""
-    input:
-        unpack(inputs("count")),
-    output:
-        "results/count/{result}/manifest.json",
-    log:
-        "logs/count/{result}.log",
-    shell:
-        "python -m babelmill.count {input.settings:q} --threads {threads}"
 '''
 MODULE = '''"""Stage `count`: count the entries of a tokenizer."""
 
@@ -64,16 +49,12 @@ if __name__ == "__main__":
 '''
 
 
-@pytest.fixture
-def checkout(workspace, tmp_path) -> Checkout:
-    made = Checkout(tmp_path / "checkout", workspace.path)
-    made.package("stages.py", "class ShardsStage(Stage):\n", STAGE)
-    (made.path / "workflow/rules/count.smk").write_text(RULE)
-    (made.path / "workflow/babelmill/count.py").write_text(MODULE)
-    return made
-
-
-def test_where_the_deliverable_needs_it_it_runs_and_the_commands_know_it(checkout):
+def test_where_the_deliverable_needs_it_it_runs_and_the_commands_know_it(workspace, tmp_path):
+    checkout = Checkout(tmp_path / "checkout", workspace.path)
+    checkout.package("stages.py", "class ShardsStage(Stage):\n", STAGE)
+    rule = (checkout.path / "workflow/rules/tokenizer.smk").read_text().replace("tokenizer", "count")
+    (checkout.path / "workflow/rules/count.smk").write_text(rule)
+    (checkout.path / "workflow/babelmill/count.py").write_text(MODULE)
     assert checkout.would_run("converted/eng") == []  # nothing depends on it
     tokenizer = '            "tokenizer": [("tokenizer", resolved.name, "")],\n            "corpora"'
     checkout.package("stages.py", tokenizer, '            "count": [("count", resolved.name, "")],\n' + tokenizer)
@@ -81,10 +62,7 @@ def test_where_the_deliverable_needs_it_it_runs_and_the_commands_know_it(checkou
     output = checkout.babelmill("why", "eng")
     assert "count            has not run yet" in output and "convert          runs because count does" in output
     checkout.snakemake("converted/eng")
-    assert json.loads((checkout.results / "results/of/eng/count/count.json").read_text()) == {
-        "asked": 320,
-        "entries": 320,
-    }
+    assert read_json(checkout.results / "results/of/eng/count/count.json") == {"asked": 320, "entries": 320}
     assert checkout.would_run("converted/eng") == []
     checkout.package("stages.py", '    stage = "count"\n', '    stage = "count"\n    version = 2\n')
     assert checkout.would_run("converted/eng") == ["count", "convert"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SMALL, Workspace
+from conftest import ROOT, SMALL, Workspace
 
 AFTER_TRAIN = {"train", "export", "evaluate", "convert"}
 ALL = AFTER_TRAIN | {"corpus", "tokenizer", "shards"}
@@ -78,7 +78,7 @@ def test_times_copies_and_what_snakemake_remembers_have_no_say(workspace, move):
     shutil.rmtree(moved.path / ".snakemake", ignore_errors=True)
     assert moved.would_run() == set()
     for profile in ("local", "slurm"):
-        done = moved.snakemake("converted/eng", "-n", "--profile", Path(__file__).parents[2] / "profiles" / profile)
+        done = moved.snakemake("converted/eng", "-n", "--profile", ROOT / "profiles" / profile)
         assert "Nothing to be done" in done.stdout
 
 
@@ -167,7 +167,7 @@ def named_settings(workspace: Workspace, model: str) -> str:
 
 def test_a_forced_training_begins_anew(workspace):
     before = (result(workspace, "train") / "manifest.json").read_text()
-    workspace.snakemake("converted/eng", "-R", "train", "--profile", Path(__file__).parents[2] / "profiles/local")
+    workspace.snakemake("converted/eng", "-R", "train", "--profile", ROOT / "profiles/local")
     log = (workspace.path / f"logs/train/{result(workspace, 'train').name}.log").read_text()
     assert "already trained" not in log and (result(workspace, "train") / "manifest.json").read_text() != before
     assert workspace.would_run() == set()
@@ -181,9 +181,7 @@ def test_a_half_copied_result_is_one_line_that_names_the_folder_and_deleting_it_
     path.write_bytes(path.read_bytes()[:-1])
     shutil.rmtree(result(workspace, {"corpus": "tokenizer", "tokenizer": "export", "export": "evaluate"}[stage]))
     workspace.configure(changed("card", description="another"))
-    done = workspace.snakemake(
-        "converted/eng", "--force", "--profile", Path(__file__).parents[2] / "profiles/local", check=False
-    )
+    done = workspace.snakemake("converted/eng", "--force", "--profile", ROOT / "profiles/local", check=False)
     named = f"delete results/{stage}/{folder.name} and run the workflow again"
     assert done.returncode == 1 and sum(named in line for line in done.stderr.splitlines()) >= 1, done.stderr
     shutil.rmtree(folder)

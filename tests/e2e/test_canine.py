@@ -8,9 +8,9 @@ import pytest
 
 from babelmill.core.files import read_json
 from conftest import ROOT, Workspace
+from helpers.labelled_texts import write_occupations
 from helpers.models.published_models import publish_canine
 from helpers.programs.prepared import run_python
-from scripts.make_occupations import write
 
 pytestmark = pytest.mark.slow
 
@@ -60,10 +60,7 @@ def work(tmp_path, hub) -> Workspace:
     """The workflow, run to its end."""
     workspace = Workspace(tmp_path / "work")
     workspace.configure(SETTINGS)
-    write(workspace.path / "occ.csv", 200)
-    rows = (workspace.path / "occ.csv").read_text(encoding="utf-8").splitlines()
-    coded = [row for row in rows if not row.endswith(",,")]  # HISCO has no code for a row without one
-    (workspace.path / "occ.csv").write_text("\n".join(coded) + "\n", encoding="utf-8")
+    write_occupations(workspace.path / "occ.csv", 200)
     with open(workspace.path / "table.csv", "w", newline="", encoding="utf-8") as file:
         rows = [(text, "eng" if i % 2 else "") for i, text in enumerate(TEXTS)]
         csv.writer(file).writerows([("occ1", "lang"), *rows])

@@ -5,7 +5,6 @@ taken out of a wheel that carries it; that package's own code and what it depend
 """
 
 import base64
-import contextlib
 import json
 import os
 import shutil
@@ -142,9 +141,3 @@ class Browser:
     def printed(self) -> bytes:
         """Return the page as a PDF."""
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
-
-
-if __name__ == "__main__":  # PYTHONPATH=tests python -m helpers.browser reports/tier1.html 360 [dark]
-    with Browser() as browser, contextlib.suppress(KeyboardInterrupt):
-        browser.open(Path(sys.argv[1]), int(sys.argv[2]), "dark" in sys.argv)
-        browser.screenshot(Path(sys.argv[1]).with_suffix(f".{sys.argv[2]}.png"))

@@ -1,7 +1,6 @@
 """Compute the figures of a tiny run that never changes, for `scripts/stored_figures.py`."""
 
 import argparse
-import copy
 import gzip
 import hashlib
 import itertools
@@ -17,7 +16,6 @@ import torch
 import yaml
 
 from babelmill import shards, tokenizer
-from babelmill.config.schema import SECTIONS as SCHEMA
 from babelmill.core import manifest
 from babelmill.corpus import __main__ as corpus
 from babelmill.corpus.choosing import is_validation
@@ -43,7 +41,8 @@ from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.plan.rows import Packed
 from babelmill.training.trainer import Trainer
-from helpers.training.training_data import VOCABULARY, defaults, write_documents
+from helpers.training import training_data
+from helpers.training.training_data import VOCABULARY, write_documents
 
 # All keys, as config/defaults.yaml has them, so that a new default changes no figure.
 SETTINGS = yaml.safe_load("""
@@ -72,7 +71,7 @@ LONG_WORD = "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz"
 
 def section(name: str, **values):
     """Return a section of the settings: these values over the ones above. (Keys added later have their default.)"""
-    return SCHEMA[name].model_validate(copy.deepcopy(defaults()[name]) | SETTINGS.get(name, {}) | values)
+    return training_data.section(name, **SETTINGS.get(name, {}) | values)
 
 
 def digest(array) -> str:
@@ -145,7 +144,7 @@ def corpus_figures(folder: Path) -> dict:
     return result
 
 
-def token_figures(folder: Path) -> dict:
+def tokens_figures(folder: Path) -> dict:
     """Return a tokenizer of two languages, by its digest, what it reports, and the tokens of their shards."""
     make_corpora(folder)
     values = {"tokenizer": section("tokenizer"), "mixture": section("mixture"), "source": None, "sources": {}}
@@ -236,7 +235,7 @@ def plan_figures(folder: Path) -> dict:
     return result
 
 
-def batch_figures(folder: Path) -> dict:
+def batches_figures(folder: Path) -> dict:
     """Return the integers of a batch of each kind, and of every token of the text masked at 30 %."""
     stream, counts = stream_and_counts(folder)
     rows = {name: (plan.step(steps[-1]).rows, plan.step(steps[-1]).length) for name, plan, steps in plans(counts)}
@@ -253,7 +252,7 @@ def batch_figures(folder: Path) -> dict:
     return result
 
 
-def option_figures(folder: Path) -> dict:
+def options_figures(folder: Path) -> dict:
     """Return rows and batches of a step for another order than the usual one."""
     files, train = shard_files(folder), section("train", order="documents", objective="causal")
     plan = Plan(train, 0.5, [Packed(file.offsets) for file in files])
@@ -274,7 +273,7 @@ def small_model():
     return torch.nn.ModuleDict({"embedding": torch.nn.Embedding(5, 3), "linear": torch.nn.Linear(3, 4)})
 
 
-def optimizer_figures(_: Path) -> dict:
+def optimizers_figures(_: Path) -> dict:
     """Return weights after three steps of each optimizer."""
 
     result: dict[str, Any] = {}
@@ -307,7 +306,7 @@ def averaging_figures(_: Path) -> dict:
     return result
 
 
-def gradient_figures(folder: Path) -> dict:
+def gradients_figures(folder: Path) -> dict:
     """Return the loss of one batch under both kinds of models, its sums, and the norm of each parameter's gradient."""
 
     stream, counts = stream_and_counts(folder)
@@ -478,18 +477,9 @@ def evaluation_figures(folder: Path) -> dict:
 
 
 SECTIONS = {
-    "corpus": corpus_figures,
-    "tokens": token_figures,
-    "plan": plan_figures,
-    "batches": batch_figures,
-    "options": option_figures,
-    "scoring": scoring_figures,
-    "gradients": gradient_figures,
-    "optimizers": optimizer_figures,
-    "averaging": averaging_figures,
-    "training": training_figures,
-    "twenty steps": twenty_steps_figures,
-    "evaluation": evaluation_figures,
+    name.removesuffix("_figures").replace("_", " "): function
+    for name, function in list(globals().items())
+    if name.endswith("_figures")
 }
 FLOAT64 = ("gradients", "optimizers", "averaging", "training")
 FLOAT32 = ("twenty steps", "evaluation")

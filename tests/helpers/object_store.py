@@ -37,16 +37,13 @@ class ObjectStore:
         """Answer requests, at the same port as before."""
         self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True)
         self._port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self._port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:
         """Refuse connections."""
         self._server.shutdown()
         self._server.server_close()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return KEYS | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}"}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +54,7 @@ def object_store():
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     with pytest.MonkeyPatch.context() as patch:
         store = ObjectStore()
-        for name, value in store.environment.items():
+        for name, value in (KEYS | {"AWS_ENDPOINT_URL": store.url}).items():
             patch.setenv(name, value)
         for name in [name for name in os.environ if name.endswith("_proxy")]:
             patch.delenv(name)

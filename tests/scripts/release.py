@@ -16,15 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from packaging.version import Version
 
 from babelmill import __version__
-from babelmill.core.files import UserError
 from helpers import ROOT
-
-
-def number(version: str) -> Version:
-    """Return a release as a number that can be compared."""
-    if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version):
-        raise UserError(f"VERSION={version}: a release has three numbers, such as 0.3.0")
-    return Version(version)
 
 
 def git(*arguments: str) -> str:
@@ -33,44 +25,34 @@ def git(*arguments: str) -> str:
 
 
 def refuse(version: str) -> None:
-    """Raise a UserError that says why there can be no such release now."""
-    wanted = number(version)
+    """Exit with a line that says why there can be no such release now."""
+    if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version):
+        sys.exit(f"error: VERSION={version}: a release has three numbers, such as 0.3.0")
     if git("status", "--porcelain"):
-        raise UserError("git status lists changes: commit them first")
-    if wanted <= Version(__version__):
-        raise UserError(f"VERSION={version}: the last release is {__version__}, so the next one has a higher number")
+        sys.exit("error: git status lists changes: commit them first")
+    if Version(version) <= Version(__version__):
+        sys.exit(f"error: VERSION={version}: the last release is {__version__}, so the next one has a higher number")
     if git("tag", "--list", f"v{version}"):
-        raise UserError(f"VERSION={version}: git has a tag v{version}")
+        sys.exit(f"error: VERSION={version}: git has a tag v{version}")
 
 
-def replaced(version: str) -> dict[Path, str]:
-    """Return the files with the number of a release, and their new text."""
-    today = datetime.date.today().isoformat()
-    texts: dict[Path, str] = {}
+def write(version: str) -> None:
+    """Write the number and the date into the files that name them."""
+    today, texts = datetime.date.today().isoformat(), {}
     for name, pattern, new in (
         ("workflow/babelmill/__init__.py", r"^__version__ = .*", f'__version__ = "{version}"'),
         ("CITATION.cff", r"^version: .*", f"version: {version}"),
         ("CITATION.cff", r"^date-released: .*", f'date-released: "{today}"'),
         ("CHANGELOG.md", r"^## \[Unreleased\]$", f"## [{version}] - {today}"),
     ):
-        path = ROOT / name
-        text = texts.get(path) or path.read_text(encoding="utf-8")
-        texts[path], count = re.subn(pattern, new, text, flags=re.MULTILINE)
+        text = texts.get(name) or (ROOT / name).read_text(encoding="utf-8")
+        texts[name], count = re.subn(pattern, new, text, flags=re.MULTILINE)
         if count != 1:
-            raise UserError(f"{name} has {pattern!r} {count} times, and not once")
-    return texts
-
-
-def main() -> None:
-    """Change the files."""
-    version = "".join(sys.argv[1:])
-    refuse(version)
-    for path, text in replaced(version).items():
-        path.write_text(text, encoding="utf-8")
+            sys.exit(f"error: {name} has {pattern!r} {count} times, and not once")
+    for name, text in texts.items():
+        (ROOT / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    refuse("".join(sys.argv[1:]))
+    write(sys.argv[1])

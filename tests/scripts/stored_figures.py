@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from helpers import DATA, ROOT
 from helpers.figures import FLOAT32, FLOAT64, SECTIONS
-from helpers.programs.prepared import run_module
+from helpers.programs.prepared import run_python
 
 STORED = DATA / "stored_figures.json"
 ABOUT = "Made by `python tests/scripts/stored_figures.py --write`, which says what the figures are; do not edit."
@@ -78,11 +78,9 @@ def equal(stored: Any, found: Any, tolerance: float | None) -> bool:
     """Return whether two numbers or texts are the same, apart from rounding."""
     if not {type(stored), type(found)} <= {int, float}:
         return stored == found
-    if isinstance(stored, float) or isinstance(found, float):
-        if tolerance is None:
-            return math.isclose(stored, found, rel_tol=RELATIVE, abs_tol=1e-15)
-        return abs(stored - found) <= tolerance
-    return stored == found
+    if isinstance(stored, int) and isinstance(found, int):
+        return stored == found
+    return math.isclose(stored, found, rel_tol=0 if tolerance else RELATIVE, abs_tol=tolerance or 1e-15)
 
 
 def difference(stored: Any, found: Any) -> str | None:
@@ -128,20 +126,16 @@ def in_a_process(names, capability: str | None = None, threads: int = 1, package
         threads: of PyTorch.
         package: the folder with the package, which may be a copy.
     """
-    environment = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(package), str(ROOT / "tests")])
+    environment = os.environ | {"PYTHONPATH": f"{package}:{ROOT / 'tests'}"}
     environment |= {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
-        command = ["scripts.stored_figures", "--out", str(out), "--threads", str(threads), *names]
+        command = ["-m", "scripts.stored_figures", "--out", str(out), "--threads", str(threads), *names]
         if capability:
             environment["ATEN_CPU_CAPABILITY"] = capability
-            command = [sys.executable, "-m", *command]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            subprocess.run([sys.executable, *command], env=environment, check=True)
         else:
-            done = run_module(*command, environment=environment)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
+            run_python(*command, environment=environment, check=True)
         return json.loads(out.read_text(encoding="utf-8"))
 
 

@@ -1,32 +1,29 @@
 """Start a real SLURM for the tests (see up.sh), and the workflow on it.
 
-There is one cluster per machine, which test processes share: each test looks at the jobs of its own folder alone.
+There is one cluster per machine. Each test looks at the jobs of its own folder alone.
 """
 
 import contextlib
-import fcntl
 import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
 
 import psutil
 import pytest
-from filelock import FileLock
 
 from babelmill.commands.progress import metrics
 from conftest import ROOT, Workspace
 from helpers.programs import held
+from helpers.programs.background import Background, wait
 from helpers.programs.prepared import VARIABLE
 
 HERE = Path(__file__).parent
-PATIENCE = 1100  # seconds until a test gives up waiting; pytest-timeout may be faster
 # Snakemake whose executor asks for the states of its jobs every second, not ever more seldom, up to minutes.
 SNAKEMAKE = """
 import sys
@@ -37,54 +34,25 @@ sys.exit(main())
 """
 
 
-# What SLURM's commands say where the controller, or what it needs, does not answer in time.
-UNREACHABLE = re.compile(
-    "contact slurm|timed out|Zero Bytes|Connection|[Cc]ommunication|credential|Unexpected|shutdown"
-)
-
-
 class Refused(Exception):
     """A command of SLURM failed; what it said."""
 
 
-@dataclass
-class Job:
-    """A line of squeue or sacct."""
-
-    number: str
-    state: str
-    node: str
-    partition: str
-    folder: str
-    comment: str
+Job = namedtuple("Job", "number state node partition folder comment")  # a line of squeue
 
 
 class Cluster:
     """Asks SLURM, and does things to it."""
 
     @staticmethod
-    def ask(*command) -> str:
+    def ask(*command, patience: float = 120) -> str:
         """Return what a command of SLURM says. A busy controller may answer nobody for some time: it is asked again."""
-        end = time.monotonic() + 120
-        while True:
-            done = subprocess.run([*map(str, command)], capture_output=True, text=True)
-            if not done.returncode:
-                return done.stdout
-            asked_in_vain = command[0] in ("squeue", "sacct") or UNREACHABLE.search(done.stderr)
-            if time.monotonic() > end or not asked_in_vain:
+        end = time.monotonic() + patience
+        while (done := subprocess.run([*map(str, command)], capture_output=True, text=True)).returncode:
+            if time.monotonic() > end:
                 raise Refused(f"{shlex.join(map(str, command))}: {done.stderr.strip()}")
             time.sleep(1)
-
-    @staticmethod
-    def wait(what: str, condition, run: "Run | None" = None):
-        """Return the first true value of `condition`. It is waited for in vain if `run` has ended."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            if value := condition():
-                return value
-            assert run is None or run.process.poll() is None, f"waiting for {what}: {run.printed}"
-            time.sleep(0.2)
-        raise AssertionError(f"waited in vain for {what}")
+        return done.stdout
 
     def queue(self, folder: Path, name: str = "") -> list[Job]:
         """Return the jobs from a folder that are not over, of one rule and result (`train_wildcards_eng-...`) or all."""
@@ -95,7 +63,7 @@ class Cluster:
     def limit(self, number: str, minutes: int) -> bool:
         """Set the limit of a job. Return whether SLURM did it: it refuses while the job is ending."""
         with contextlib.suppress(Refused):
-            self.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
+            self.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}", patience=0)
             return True
         return False
 
@@ -107,16 +75,17 @@ class Cluster:
 
     def history(self, folder: Path, name: str = "") -> list[dict]:
         """Return the jobs from a folder with all their runs, oldest first, once accounting knows that all are over."""
-        return self.wait("the accounting", lambda: self._ended(folder, name))
-
-    def _ended(self, folder: Path, name: str) -> list[dict]:
-        """Return the jobs of `history`; none while accounting still thinks that one goes on, and lacks its comment."""
         fields = ["JobIDRaw", "State", "NodeList", "Partition", "Comment", "TimelimitRaw", "AllocTRES", "ReqCPUS"]
         fields += ["NNodes", "Account", "QOS", "Constraints", "WorkDir", "End"]
-        lines = self.ask("sacct", "-X", "-D", "-P", "-n", "-S", "now-1day", "-o", ",".join(fields)).splitlines()
-        rows = [dict(zip(fields, line.split("|"), strict=True)) for line in lines]
-        mine = [row for row in rows if row["WorkDir"] == str(folder)]
-        return [row for row in mine if name in row["Comment"]] if all(row["End"] != "Unknown" for row in mine) else []
+
+        def ended() -> list[dict]:
+            lines = self.ask("sacct", "-X", "-D", "-P", "-n", "-S", "now-1day", "-o", ",".join(fields)).splitlines()
+            rows = [dict(zip(fields, line.split("|"), strict=True)) for line in lines]
+            mine = [row for row in rows if row["WorkDir"] == str(folder)]
+            over = all(row["End"] != "Unknown" for row in mine)  # else a job lacks its comment
+            return [row for row in mine if over and name in row["Comment"]]
+
+        return wait("the accounting", ended)
 
     def urgent(self, node: str) -> None:
         """Submit a short job to the preempting partition, which wants all of a node."""
@@ -129,11 +98,9 @@ class Cluster:
         mine = os.readlink(f"/proc/{daemon}/ns/uts")
         assert mine != os.readlink("/proc/self/ns/uts")
         for process in [psutil.Process(daemon), *psutil.process_iter()]:
-            try:
+            with contextlib.suppress(OSError, psutil.NoSuchProcess):
                 if os.readlink(f"/proc/{process.pid}/ns/uts") == mine:
                     process.kill()
-            except (OSError, psutil.NoSuchProcess):
-                continue
 
     @staticmethod
     def train_without(workspace: Workspace, *options) -> Path:
@@ -152,68 +119,28 @@ class Cluster:
         subprocess.run([HERE / "down.sh"], capture_output=True, check=True)
 
 
-@contextlib.contextmanager
-def last_one(file):
-    """Yield whether no other process uses the cluster now; others neither begin nor end in the meantime."""
-    with FileLock(f"{file.name}.lock"):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
-        except BlockingIOError:
-            yield False
-        fcntl.flock(file, fcntl.LOCK_SH)
-
-
 @pytest.fixture(scope="session")
 def cluster():
-    """Yield the cluster: the first process that uses it starts it, the last one stops it."""
+    """Yield the cluster. All tests that use it run in one process (`xdist_group`)."""
     cluster = Cluster()
-    with open(Path(tempfile.gettempdir(), "babelmill-slurm.users"), "w") as users:
-        with last_one(users) as alone:
-            if alone:
-                cluster.down()  # of tests that were killed
-                cluster.up()
-        yield cluster
-        with last_one(users) as alone:
-            if alone:
-                cluster.down()
+    cluster.down()  # of tests that were killed
+    cluster.up()
+    yield cluster
+    cluster.down()
 
 
-class Run:
+class Run(Background):
     """Runs Snakemake with a profile, in the background."""
 
     def __init__(self, cluster: Cluster, workspace: Workspace, *arguments, profile=ROOT / "profiles/slurm", hold=""):
         """Start it; `hold`: where each training waits, once it has begun (`held.py`)."""
         command = [f"{os.environ[VARIABLE]}/python", "-c", SNAKEMAKE, "--snakefile", ROOT / "Snakefile"]
         command += ["--profile", profile, "--slurm-init-seconds-before-status-checks", "1", *arguments]
-        self.cluster, self.folder = cluster, workspace.path
-        self.output = workspace.path / f"snakemake-{time.monotonic_ns()}.txt"
-        with open(self.output, "w") as file:
-            self.process = subprocess.Popen(
-                [*map(str, command)],
-                cwd=workspace.path,
-                env=os.environ | ({held.VARIABLE: hold} if hold else {}),
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
-
-    @property
-    def printed(self) -> str:
-        return self.output.read_text()
-
-    def finish(self) -> int:
-        """Wait for its end. Return the exit code."""
-        return self.process.wait(PATIENCE)
+        self.cluster = cluster
+        super().__init__(command, workspace.path, os.environ | ({held.VARIABLE: hold} if hold else {}))
 
     def training(self, model: str) -> "Training":
         return Training(self, model)
-
-    def kill(self) -> None:
-        """End it as a crash of the login node would."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
 
 
 @pytest.fixture
@@ -231,7 +158,7 @@ def start(cluster):
     for folder in {run.folder for run in runs}:
         for job in cluster.queue(folder):
             subprocess.run(["scancel", "--full", job.number])
-        cluster.wait("an empty queue", lambda folder=folder: not cluster.queue(folder))
+        wait("an empty queue", lambda folder=folder: not cluster.queue(folder))
 
 
 class Training:
@@ -279,12 +206,10 @@ class Training:
 
     @property
     def devices(self) -> list[str]:
-        """Return the GPUs that each of its processes sees."""
-        seen = []
-        for process in self._commands():
-            with contextlib.suppress(psutil.Error):  # it has just ended
-                seen.append(process.environ().get("CUDA_VISIBLE_DEVICES", ""))
-        return seen
+        """Return the GPUs that each of its processes sees; none if one has just ended."""
+        with contextlib.suppress(psutil.Error):
+            return [process.environ().get("CUDA_VISIBLE_DEVICES", "") for process in self._commands()]
+        return []
 
     @property
     def printed(self) -> str:
@@ -294,7 +219,7 @@ class Training:
 
     def wait(self, what: str, condition):
         """Return the first true value of `condition`, while Snakemake runs."""
-        return self.cluster.wait(what, condition, self.run)
+        return wait(what, condition, self.run)
 
     def signal(self, number: int) -> None:
         """Send a signal to those that train, not to what started them, nor what stands for them (`program_client.py`)."""
@@ -317,7 +242,7 @@ class Training:
                 self.cluster.limit(job, minutes)
             return self.step >= 20 or self.has_left
 
-        self.cluster.limit(job, minutes)
+        self.wait("its limit", lambda: self.cluster.limit(job, minutes))
         self.wait("its steps", has_begun)
         self.wait("the end of its time", lambda: self.has_left or self.cluster.seconds_left(job) < 30)
         self.go_on()
@@ -331,14 +256,10 @@ class Training:
 
     def _commands(self) -> list[psutil.Process]:
         """Return those with the command line and the environment of the processes that train."""
-        return [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if "-u" in (command := process.info["cmdline"] or []) and self.settings in command and self._ours(process)
-        ]
-
-    def _ours(self, process: psutil.Process) -> bool:
-        try:
-            return Path(process.cwd()) == self.path
-        except psutil.Error:
-            return False
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            command = process.info["cmdline"] or []
+            with contextlib.suppress(psutil.Error):
+                if "-u" in command and self.settings in command and Path(process.cwd()) == self.path:
+                    found.append(process)
+        return found

@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, SMALL
 
 pytest_plugins = ["slurm_cluster"]
-pytestmark = [pytest.mark.xdist_group("fragile"), pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
 
 STEPS = 300
 THREADS = ("--set-threads", "train=2")  # so that sums are cut alike everywhere

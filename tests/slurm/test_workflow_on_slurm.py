@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from conftest import ROOT, SMALL
+from helpers.programs.background import wait
 from helpers.training.training_data import UNDISTURBED, largest_difference
 
 pytest_plugins = ["slurm_cluster"]
@@ -140,9 +141,9 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     assert training.job == job, "nobody has told SLURM"
     workspace.snakemake("--unlock")
     third = start(workspace, *UNTIL_TRAIN)
-    cluster.wait("the cancellation", lambda: not training.job)
+    wait("the cancellation", lambda: not training.job)
     training.signal(signal.SIGCONT)
-    cluster.wait("the end of the job", lambda: not training.ending)
+    wait("the end of the job", lambda: not training.ending)
     left = training.step
     assert third.finish() == 0, third.printed
     assert f"Cancelling SLURM jobs that an earlier run left behind: {job.number}" in third.printed

@@ -31,6 +31,14 @@ SENTENCES = [
 ]
 VOCABULARY = 420
 BOS, EOS, PAD, MASK = 1, 2, 3, 4
+WIDTHS = {"hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 2}
+# Of NorBERT4, a local layer, which sees three tokens on each side, and a global one.
+LOCAL = {"num_layers": 2, "query_key_head_size": 24, "value_head_size": 24, "max_sequence_length": 512}
+LOCAL |= {"local_global_ratio": 2, "local_window_length": 3, "global_window_length": 512}
+KINDS: dict[str, tuple] = {
+    "gpt_bert": (GPTBert, GPTBertShape, {"num_hidden_layers": 2}),
+    "norbert4": (NorBERT4, NorBERT4Shape, LOCAL),
+}
 
 
 def learn(model: torch.nn.Module, rows: torch.Tensor, steps: int = 220, ahead: int = 1) -> None:
@@ -55,23 +63,10 @@ def learn(model: torch.nn.Module, rows: torch.Tensor, steps: int = 220, ahead: i
         optimizer.step()
 
 
-def norbert4_shape(vocab_size: int, **shape) -> NorBERT4Shape:
-    """Return the shape of a small NorBERT4: a local layer, which sees three tokens on each side, and a global one."""
-    defaults = {"hidden_size": 48, "intermediate_size": 64, "num_layers": 2, "num_attention_heads": 2}
-    defaults |= {"query_key_head_size": 24, "value_head_size": 24, "max_sequence_length": 512}
-    defaults |= {"local_global_ratio": 2, "local_window_length": 3, "global_window_length": 512}
-    return NorBERT4Shape(vocab_size=vocab_size, **defaults | shape)
-
-
-def dropouts_in(config: GPTBertShape | NorBERT4Shape) -> list[str]:
-    """Return the names of the probabilities of dropout in a shape."""
-    return [field.name for field in dataclasses.fields(config) if "dropout" in field.name]
-
-
 class Trained:
     """Holds the folders `tokenizer`, `shards` and `model` below one folder, and `export.json`."""
 
-    def __init__(self, folder: Path, architecture: str = "gpt_bert", **shape):
+    def __init__(self, folder: Path, architecture: str):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         trained = tokenizer.train(iter([SENTENCES * 3]), VOCABULARY, 2)
@@ -80,7 +75,7 @@ class Trained:
         self.write_manifest("tokenizer", ["tokenizer.json"])
         self.tokenizer = load_tokenizer(folder / "tokenizer/tokenizer.json")
         self._write_shards()
-        self._write_model(architecture, shape)
+        self._write_model(architecture)
         self.settings()
 
     @classmethod
@@ -109,18 +104,14 @@ class Trained:
         rows = [[BOS, *text.tolist(), EOS] + [PAD] * (longest - len(text) - 2) for text in texts]
         self.rows = torch.tensor(rows)
 
-    def _write_model(self, architecture: str, shape: dict) -> None:
+    def _write_model(self, architecture: str) -> None:
         torch.manual_seed(0)
-        entries = self.tokenizer.get_vocab_size()
+        kind, shape_kind, sizes = KINDS[architecture]
+        config = shape_kind(self.tokenizer.get_vocab_size(), **WIDTHS | sizes)
+        written = dataclasses.asdict(config)
         if architecture == "norbert4":
-            config = norbert4_shape(entries, **shape)
-            model = NorBERT4(dataclasses.replace(config, **dict.fromkeys(dropouts_in(config), 0.0)))
-            written = {"architecture": architecture} | with_our_names(dataclasses.asdict(config))
-        else:
-            defaults = {"hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
-            config = GPTBertShape(vocab_size=entries, **defaults | shape)
-            model = GPTBert(dataclasses.replace(config, **dict.fromkeys(dropouts_in(config), 0.0)))
-            written = dataclasses.asdict(config)
+            written = {"architecture": architecture} | with_our_names(written)
+        model = kind(config).eval()  # it learns without dropout
         learn(model, self.rows)
         (self.folder / "model").mkdir()
         for name, scale in (("model", 1.0), ("ema", 0.9)):
@@ -142,3 +133,9 @@ class Trained:
         settings = write_job(self.folder, "export", out, made_from, **asked)
         show_as(self.folder / out, self.folder / "results/export" / out)
         return run_module("babelmill.export", settings, cwd=self.folder)
+
+
+def make_exported(folder: Path) -> None:
+    """Train and export a NorBERT4 into a folder of this name, else a GPT-BERT."""
+    done = Trained(folder, "norbert4" if folder.name == "norbert4" else "gpt_bert").export()
+    assert done.returncode == 0, done.stderr

@@ -13,17 +13,22 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import logging
 import re
+import socket
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
-from http.server import ThreadingHTTPServer
+from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from helpers.hub.hub_uploads import Refused, Uploads, git_oid
+from werkzeug.routing import BaseConverter, Map, Rule
+from werkzeug.serving import make_server
+from werkzeug.wrappers import Request, Response
 
-LFS = (".parquet", ".zst", ".gz", ".safetensors")
+from helpers.hub import hub_uploads as uploads
+from helpers.hub.hub_uploads import LFS, git_oid, refuse, token_of
 
 
 @dataclasses.dataclass
@@ -31,15 +36,15 @@ class Fault:
     """Describes what goes wrong for the first `times` requests `METHOD path` that match `pattern`.
 
     `status` answers with that code, `body` and `headers`; `cut` closes the connection after so many bytes of the body;
-    `drop` closes the connection without an answer, in the middle of the request's body and before it took effect, or
-    after it did; `meanwhile` is called before the request is answered as usual.
+    `drop` closes the connection without an answer, after the request took effect; `meanwhile` is called before the
+    request is answered as usual.
     """
 
     pattern: str
     times: int = 1
     status: int | None = None
     cut: int | None = None
-    drop: Literal["before", "after"] | None = None
+    drop: Literal["after"] | None = None
     body: bytes = b'{"error": "broken on purpose"}'
     headers: dict[str, str] | None = None
     meanwhile: Callable[[], object] | None = None
@@ -70,26 +75,19 @@ class HubServer:
         self.repositories: dict[str, Repository] = {}
         self.tokens = {"hf_good"}
         self.namespaces = ("ada", "lab")
-        self.lock = threading.Lock()
         self.faults: list[Fault] = []
         self.log: list[str] = []
-        self.ranges: list[str] = []
         self.sent = 0  # bytes of files
         self.backwards = False  # whether listings are in the opposite order
         self.tokens_seen: list[tuple[str, str | None]] = []
-        server = self
-
-        class Handler(_Handler):
-            hub = server
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
-        self.cdn = f"http://localhost:{self._http.server_address[1]}"  # another origin, as the Hub's is
+        self._lock = threading.Lock()
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
+        self._http = make_server("127.0.0.1", 0, Request.application(self._answer), threaded=True)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self.cdn = f"http://localhost:{self._http.server_port}"  # another origin, as the Hub's is
 
     def __enter__(self):
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(self, *_):
@@ -112,176 +110,145 @@ class HubServer:
         """Return how many requests matched."""
         return sum(re.search(pattern, line) is not None for line in self.log)
 
-
-class _Handler(Uploads):
-    hub: HubServer
-    protocol_version = "HTTP/1.1"
-    lfs = LFS
-    answers = True
-
-    def log_message(self, *_):
-        pass
-
-    def answer(self):
+    def _answer(self, request: Request) -> Response:
         """Find the fault that applies, if any, then the endpoint."""
-        path = urllib.parse.unquote(self.path)
-        line = f"{self.command} {path}"
-        self.hub.log.append(line)
-        token = (self.headers.get("authorization") or "").removeprefix("Bearer ") or None
-        self.hub.tokens_seen.append((line, token))
-        with self.hub.lock:  # none is for more requests than it says
-            fault = next((f for f in self.hub.faults if f.times > 0 and re.search(f.pattern, line)), None)
-            if fault:
-                fault.times -= 1
-        if fault:
-            if fault.drop == "before":
-                self.rfile.read(int(self.headers.get("content-length") or 0) // 2)
-                self.close_connection = True
-                return None
-            self.answers = fault.drop != "after"
-            if fault.meanwhile:
-                fault.meanwhile()
-        body = self.read_body()
-        if fault and fault.status:
-            return self.send(fault.status, fault.body, fault.headers)
-        if self.command in ("POST", "PUT") or path == "/api/whoami-v2":
-            try:
-                return self.send_json(self.upload(path, token, body))
-            except Refused as refused:
-                return self.send(refused.status, refused.body, refused.headers)
-        if found := re.fullmatch(r"/cdn/([0-9a-f]{64})", path):
-            stored = (repository.objects for repository in self.hub.repositories.values())
-            return self.send_file(next(objects[found[1]] for objects in stored if found[1] in objects), {}, fault)
-        path, _, query = path.partition("?")
-        if path == "/api/models":
-            return self.send_models(token, dict(urllib.parse.parse_qsl(query)))
-        for pattern, endpoint in (
-            (r"/api/(?P<kind>datasets|models)/(?P<name>[^/]+/[^/]+)(?:/revision/(?P<revision>[^/]+))?", self.send_info),
-            (r"/api/(?P<kind>datasets|models)/(?P<name>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)/?", self.send_tree),
-            (
-                r"/(?P<kind>datasets/)?(?P<name>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)",
-                self.send_resolved,
-            ),
-        ):
-            if found := re.fullmatch(pattern, path):
-                asked = found.groupdict()
-                name = f"{(asked['kind'] or 'models').strip('/')}/{asked['name']}"
-                repository = self.repository(name, token, content="file" in asked)
-                commit = repository and self.commit_of(repository, asked["revision"] or "main")
-                if commit:
-                    endpoint(asked, commit, repository.commits[commit], query, fault)
-                return None
-        return self.send(404, b'{"error": "no such endpoint"}')
+        line = f"{request.method} {urllib.parse.unquote(request.environ['RAW_URI'])}"
+        request.get_data()  # also where it is not read: who still sends would not see the answer
+        with self._lock:  # none is for more requests than it says
+            self.log.append(line)
+            self.tokens_seen.append((line, token_of(request)))
+            matching = (fault for fault in self.faults if fault.times > 0 and re.search(fault.pattern, line))
+            fault = next(matching, Fault(""))
+            fault.times -= 1
+        if fault.meanwhile:
+            fault.meanwhile()
+        if fault.status:
+            return Response(fault.body, f"{fault.status} {HTTPStatus(fault.status).phrase}", fault.headers)
+        endpoint, found = ROUTES.bind_to_environ(request.environ).match()
+        with self._lock:
+            answer = endpoint(self, request, **found)
+        if fault.drop:
+            request.environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        if not isinstance(answer, Response):
+            return Response(json.dumps(answer), mimetype="application/json")
+        if fault.cut:
+            answer.response = [answer.data[: fault.cut]]  # fewer bytes than the header announces
+        return answer
 
-    do_HEAD = do_GET = do_POST = do_PUT = answer
 
-    def repository(self, name: str, token: str | None, content: bool = False) -> Repository | None:
-        """Return the repository, or None after the answer that the Hub gives to who may not see it."""
-        repository = self.hub.repositories.get(name)
-        known = token in self.hub.tokens
-        if token and not known:
-            self.send(401, b'{"error": "Invalid user token."}', {"X-Error-Message": "Invalid user token."})
-        elif repository is None or (repository.private and not known):
-            self.send(404 if known else 401, b'{"error": "Repository not found"}', {"X-Error-Code": "RepoNotFound"})
-        elif repository.gated and content and not known:
-            self.send(401, b'{"error": "gated"}', {"X-Error-Code": "GatedRepo"})
-        else:
-            return repository
-        return None
+def readable(hub: HubServer, request: Request, kind: str, name: str, revision: str, content: bool = False):
+    """Return a repository and a commit of it, or answer as the Hub does to who may not see it."""
+    repository, token = hub.repositories.get(f"{kind}/{name}"), token_of(request)
+    if token and token not in hub.tokens:
+        refuse(401, "Invalid user token.")
+    if repository is None or (repository.private and not token):
+        refuse(404 if token else 401, "Repository not found", "RepoNotFound")
+    if repository.gated and content and not token:
+        refuse(401, "gated", "GatedRepo")
+    return repository, revision if revision in repository.commits else uploads.head_of(repository, revision)
 
-    def commit_of(self, repository: Repository, revision: str) -> str | None:
-        commit = revision if revision in repository.commits else repository.branches.get(revision)
-        if commit is None:
-            self.send(404, b'{"error": "Invalid rev id"}', {"X-Error-Code": "RevisionNotFound"})
-        return commit
 
-    def send_info(self, asked: dict, commit: str, files: dict[str, bytes], query: str, fault: Fault | None) -> None:
-        siblings = [{"rfilename": file} for file in sorted(files)]
-        private = self.hub.repositories[f"{asked['kind']}/{asked['name']}"].private
-        self.send_json({"id": asked["name"], "sha": commit, "private": private, "siblings": siblings, "tags": []})
+def describe(hub: HubServer, request: Request, kind: str, name: str, revision: str = "main"):
+    repository, commit = readable(hub, request, kind, name, revision)
+    siblings = [{"rfilename": file} for file in sorted(repository.commits[commit])]
+    return {"id": name, "sha": commit, "private": repository.private, "siblings": siblings, "tags": []}
 
-    def send_models(self, token: str | None, query: dict[str, str]) -> None:
-        """Send the models of an owner that the token may see, 3 per page."""
-        if token and token not in self.hub.tokens:
-            return self.send(401, b'{"error": "Invalid user token."}', {"X-Error-Message": "Invalid user token."})
-        names = [
-            name.removeprefix("models/")
-            for name, repository in self.hub.repositories.items()
-            if name.startswith(f"models/{query['author']}/") and (token or not repository.private)
-        ]
-        start, headers = int(query.get("cursor", 0)), {}
-        if start + 3 < len(names):
-            address = f"{self.hub.url}/api/models?author={query['author']}&cursor={start + 3}"
-            headers["Link"] = f'<{address}>; rel="next"'
-        self.send_json([{"id": name, "_id": name, "tags": []} for name in names[start : start + 3]], headers)
 
-    def send_tree(self, asked: dict, commit: str, files: dict[str, bytes], query: str, fault: Fault | None) -> None:
-        """Send the listing with folders, 10 entries per page."""
-        start = int(dict(urllib.parse.parse_qsl(query)).get("cursor", 0))
-        folders = {parent.as_posix() for name in files for parent in PurePosixPath(name).parents} - {"."}
-        names = sorted([*files, *folders], reverse=self.hub.backwards)
-        entries = []
-        for name in names[start : start + 10]:
-            if name in folders:
-                entries.append({"type": "directory", "path": name, "size": 0, "oid": git_oid(name.encode())})
-                continue
-            entry = {"type": "file", "path": name, "size": len(files[name]), "oid": git_oid(files[name])}
-            if name.endswith(LFS):
-                digest = hashlib.sha256(files[name]).hexdigest()
-                entry["lfs"] = {"oid": digest, "size": len(files[name]), "pointerSize": 130}
-            entries.append(entry)
-        headers = {}
-        if start + 10 < len(names):
-            address = f"{self.hub.url}/api/{asked['kind']}/{asked['name']}/tree/{commit}"
-            headers["Link"] = f'<{address}?recursive=true&cursor={start + 10}>; rel="next"'
-        self.send_json(entries, headers)
+def page(request: Request, entries: list, size: int) -> Response:
+    """Return a page of a list, and where the next one is."""
+    start, headers = request.args.get("cursor", 0, int), {}
+    if start + size < len(entries):
+        query = urllib.parse.urlencode(request.args.to_dict() | {"cursor": start + size})
+        headers["Link"] = f'<{request.base_url}?{query}>; rel="next"'
+    return Response(json.dumps(entries[start : start + size]), headers=headers, mimetype="application/json")
 
-    def send_resolved(self, asked: dict, commit: str, files: dict[str, bytes], query: str, fault: Fault | None) -> None:
-        name = asked["file"]
-        data = files.get(name)
-        headers = {"X-Repo-Commit": commit}
-        if data is None:
-            self.send(404, b"", headers | {"X-Error-Code": "EntryNotFound"})
-        elif name.endswith(LFS):
-            digest = hashlib.sha256(data).hexdigest()
-            linked = {
-                "X-Linked-Etag": f'"{digest}"',
-                "X-Linked-Size": str(len(data)),
-                "Location": f"{self.hub.cdn}/cdn/{digest}",
-            }
-            self.send(302, b"", headers | linked)
-        else:
-            self.send_file(data, headers | {"ETag": f'"{git_oid(data)}"'}, fault)
 
-    def send_file(self, data: bytes, headers: dict, fault: Fault | None) -> None:
-        """Send the requested bytes, or what a fault makes of them."""
-        status = 200
-        if asked := re.fullmatch(r"bytes=(\d+)-", self.headers.get("range") or ""):
-            self.hub.ranges.append(asked[0])
-            total, start = len(data), int(asked[1])
-            data, status = data[start:], 206
-            headers = headers | {"Content-Range": f"bytes {start}-{total - 1}/{total}"}
-        if fault and fault.cut is not None:
-            self.send(status, data[: fault.cut], headers | {"Content-Length": str(len(data))})
-            self.close_connection = True
-        else:
-            self.hub.sent += len(data) if self.command == "GET" else 0
-            self.send(status, data, headers)
+def list_models(hub: HubServer, request: Request):
+    """Return the models of an owner that the token may see, 3 per page."""
+    if (token := token_of(request)) and token not in hub.tokens:
+        refuse(401, "Invalid user token.")
+    names = [
+        name.removeprefix("models/")
+        for name, repository in hub.repositories.items()
+        if name.startswith(f"models/{request.args['author']}/") and (token or not repository.private)
+    ]
+    return page(request, [{"id": name, "_id": name, "tags": []} for name in names], 3)
 
-    def send_json(self, value, headers: dict | None = None) -> None:
-        self.send(200, json.dumps(value).encode(), {"Content-Type": "application/json"} | (headers or {}))
 
-    def send(self, status: int, body: bytes, headers: dict | None = None) -> None:
-        if not self.answers:
-            self.close_connection = True
-            return
-        headers = {"Content-Length": str(len(body))} | (headers or {})
-        self.send_response(status)
-        for key, value in headers.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+def list_files(hub: HubServer, request: Request, kind: str, name: str, revision: str):
+    """Return the listing with folders, 10 entries per page."""
+    repository, commit = readable(hub, request, kind, name, revision)
+    files = repository.commits[commit]
+    folders = {parent.as_posix() for file in files for parent in PurePosixPath(file).parents} - {"."}
+    entries = [{"type": "directory", "path": path, "size": 0, "oid": git_oid(path.encode())} for path in folders]
+    for path, data in files.items():
+        entry = {"type": "file", "path": path, "size": len(data), "oid": git_oid(data)}
+        if path.endswith(LFS):
+            entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
+        entries.append(entry)
+    return page(request, sorted(entries, key=lambda entry: entry["path"], reverse=hub.backwards), 10)
+
+
+def resolve(hub: HubServer, request: Request, name: str, revision: str, file: str, kind: str = "models"):
+    repository, commit = readable(hub, request, kind, name, revision, content=True)
+    data, headers = repository.commits[commit].get(file), {"X-Repo-Commit": commit}
+    if data is None:
+        return Response("", 404, headers | {"X-Error-Code": "EntryNotFound"})
+    if not file.endswith(LFS):
+        return of_file(hub, request, data, headers | {"ETag": f'"{git_oid(data)}"'})
+    digest = hashlib.sha256(data).hexdigest()
+    linked = {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(data))}
+    return Response("", 302, headers | linked | {"Location": f"{hub.cdn}/cdn/{digest}"})
+
+
+def large_file(hub: HubServer, request: Request, digest: str):
+    stored = (repository.objects for repository in hub.repositories.values())
+    return of_file(hub, request, next(objects[digest] for objects in stored if digest in objects), {})
+
+
+def of_file(hub: HubServer, request: Request, data: bytes, headers: dict[str, str]) -> Response:
+    """Return the requested bytes."""
+    start = request.range.ranges[0][0] if request.range else 0
+    hub.sent += len(data) - start if request.method == "GET" else 0
+    if start:
+        headers = headers | {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"}
+    return Response(data[start:], 206 if start else 200, headers)
+
+
+class Name(BaseConverter):
+    """The name of a repository in a path."""
+
+    regex = "[^/]+/[^/]+"
+
+
+ENDPOINTS = (
+    ("GET", "/api/models", list_models),
+    ("GET", "/api/KIND/NAME", describe),
+    ("GET", "/api/KIND/NAME/revision/<revision>", describe),
+    ("GET", "/api/KIND/NAME/tree/<revision>", list_files),
+    ("GET", "/NAME/resolve/<revision>/<path:file>", resolve),
+    ("GET", "/KIND/NAME/resolve/<revision>/<path:file>", resolve),
+    ("GET", "/cdn/<digest>", large_file),
+    ("GET", "/api/whoami-v2", uploads.account),
+    ("POST", "/api/repos/create", uploads.create_repository),
+    ("POST", "/api/validate-yaml", uploads.validate),
+    ("PUT", "/api/models/NAME/settings", uploads.set_visibility),
+    ("POST", "/api/models/NAME/preupload/<branch>", uploads.preupload),
+    ("POST", "/api/models/NAME/commit/<branch>", uploads.take_commit),
+    ("POST", "/api/models/NAME/branch/<branch>", uploads.create_branch),
+    ("POST", "/NAME.git/info/lfs/objects/<any(batch, verify):action>", uploads.large_files),
+    ("PUT", "/storage/NAME/<digest>", uploads.store),
+)
+PARTS = {"KIND": "<any(models, datasets):kind>", "NAME": "<name:name>"}
+ROUTES = Map(
+    [
+        Rule(re.sub("KIND|NAME", lambda part: PARTS[part[0]], path), methods=[method], endpoint=endpoint)
+        for method, path, endpoint in ENDPOINTS
+    ],
+    strict_slashes=False,
+    merge_slashes=False,
+    converters={"name": Name},
+)
 
 
 @contextlib.contextmanager

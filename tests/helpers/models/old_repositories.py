@@ -22,19 +22,11 @@ tags:
 license: {license}
 {more}---
 
-# GPT-BERT
-
-Converted checkpoint.
-
 ## Quick usage
 
 ```python
 ## AutoModel.from_pretrained(...)
 ```
-
-## Variants
-
-main, ema
 
 ## Citation
 

@@ -1,7 +1,7 @@
 """Run Python programs in processes that have large libraries imported already.
 
-They are forks of a server (`program_server.py`), one for a test session, that has imported Snakemake, PyTorch, our
-package and others. A program runs in its fork as `python -m` would run it, without the two to five seconds of CPU time
+They are forks of a server (`program_server.py`), one for a test session, that has imported Snakemake, PyTorch and
+others, but nothing of ours. A program runs in its fork as `python -m` would run it, without the two to five seconds of CPU time
 that the imports take; the tests start hundreds of them. For such a program `sys.executable` is a command that asks the
 server, too: the jobs of Snakemake, and the processes that they start, are forks as well. So are the test processes of
 pytest-xdist, but there `sys.executable` is Python's own.

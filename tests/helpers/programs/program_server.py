@@ -9,11 +9,16 @@ the same hashes of texts, so tests for which the order of a set may matter start
 """
 
 import contextlib
+import functools
+import gc
 import marshal
 import os
+import selectors
+import shutil
 import signal
 import socket
 import sys
+import weakref
 
 import held
 
@@ -21,19 +26,13 @@ import held
 # wandb), and those that some tests use in other versions (`environments.py`). No test sets a variable of matplotlib.
 LIBRARIES = ["snakemake.cli", "snakemake.report.html_reporter", "snakemake_executor_plugin_slurm_jobstep", "smart_open"]
 LIBRARIES += ["pydantic", "pyarrow.parquet", "tokenizers", "torch", "torch._dynamo", "torch.distributed.tensor"]
-LIBRARIES += ["safetensors.torch", "matplotlib.figure", "httpx2"]
+LIBRARIES += ["safetensors.torch", "matplotlib.figure", "httpx2", "rensa"]
 # What transformers imports.
 LIBRARIES += ["torch.distributed.checkpoint", "torch.distributed.fsdp"]
 LIBRARIES += [f"scipy.{part}" for part in ("optimize", "sparse", "spatial")]
 LIBRARIES += ["filelock", "jinja2.sandbox", "truststore", "anyio", "h11", "httpcore2", "PIL.Image", "regex"]
-# Our modules that import neither transformers nor huggingface_hub, which read the environment.
-PACKAGE = "babelmill"
-COMMANDS = ["clean", "compare", "config", "plan", "report", "show", "status", "why"]
-OURS = ["graph", "corpus.__main__", "shards", "train", "export", "predict", "report", "cli", "hub.credentials"]
-OURS += [f"commands.{name}" for name in COMMANDS]
 MOST_BYTES = 200_000  # of a request; mostly environment variables
 HERE = os.path.dirname(os.path.abspath(__file__))
-WORKFLOW = os.path.join(os.path.abspath(os.path.join(HERE, "../../..")), "workflow")
 
 
 def join(asker: int) -> None:
@@ -57,19 +56,11 @@ class Server:
     """Waits for requests and forks for each of them."""
 
     def __init__(self, folder: str, listener: socket.socket):
-        import selectors
-
-        self._folder, self._listener, self._prepared = folder, listener, False
+        self._folder, self._listener = folder, listener
         self._running: dict[int, socket.socket] = {}
-        woken, wake = os.pipe()
-        os.set_blocking(wake, False)
-        signal.set_wakeup_fd(wake)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(0, selectors.EVENT_READ, self._end)
-        self._selector.register(listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 1000) and self._tell_ends())
-        self._events = selectors.EVENT_READ
+        self._watch(0, self._end)
+        self._watch(listener, self._accept)
 
     def serve(self) -> dict:
         """Serve until standard input ends. This returns in the forks alone, each with the request that it is for."""
@@ -78,14 +69,13 @@ class Server:
                 if request := key.data():
                     return request
 
+    def _watch(self, file, act) -> None:
+        """Call a function when there is something to read, or a process has ended."""
+        self._selector.register(file, selectors.EVENT_READ, act)
+
     def _accept(self) -> dict | None:
         """Fork; return the request in the fork."""
-        import gc
-
-        if not self._prepared:
-            prepare()
-            gc.freeze()
-            self._prepared = True
+        prepare()
         connection, _ = self._listener.accept()
         message, descriptors, _, _ = socket.recv_fds(connection, MOST_BYTES, 3)
         if not message:  # it was ended before it asked
@@ -99,51 +89,36 @@ class Server:
         for descriptor in descriptors:
             os.close(descriptor)
         self._running[process] = connection
-        self._selector.register(connection, self._events, lambda: self._kill(process))
+        ended = os.pidfd_open(process)
+        self._watch(ended, lambda: self._tell_end(process, ended))
+        self._watch(connection, lambda: os.kill(process, signal.SIGKILL))  # nobody waits for it any more
         _tell(connection, process)
         return None
 
-    def _kill(self, process: int) -> None:
-        """End a program that nobody waits for any more."""
-        if process in self._running:
-            os.kill(process, signal.SIGKILL)
-
-    def _tell_ends(self) -> None:
-        """Tell those who asked how their programs ended."""
-        while self._running:
-            process, status = os.waitpid(-1, os.WNOHANG)
-            if not process:
-                return
-            connection = self._running.pop(process)
-            self._selector.unregister(connection)
-            _tell(connection, os.waitstatus_to_exitcode(status))
-            connection.close()
+    def _tell_end(self, process: int, ended: int) -> None:
+        """Tell who asked how the program ended."""
+        connection = self._running.pop(process)
+        for watched in (connection, ended):
+            self._selector.unregister(watched)
+        os.close(ended)
+        _tell(connection, os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+        connection.close()
 
     def _end(self) -> None:
-        import shutil
-
         for process in self._running:
             os.kill(process, signal.SIGKILL)
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(0)
 
 
+@functools.cache
 def prepare() -> None:
     """Do once what programs would do when they import."""
-    import weakref
-
-    from modules_of_server import Shared  # a program that asks has no path to this
-
     for library in LIBRARIES:
         __import__(library)
-    sys.path.insert(0, WORKFLOW)
-    with contextlib.suppress(Exception):  # a module that is being edited: programs will say what is wrong with it
-        for module in OURS:
-            __import__(f"{PACKAGE}.{module}")
-    sys.path.remove(WORKFLOW)
-    Shared(PACKAGE)
     for finalizer in weakref.finalize._registry:  # pyright: ignore[reportAttributeAccessIssue]
         finalizer.atexit = False  # no program takes the libraries apart at its end
+    gc.freeze()
 
 
 def _tell(connection: socket.socket, number: int) -> None:
@@ -160,8 +135,6 @@ def become(request: dict) -> None:
 
     import numpy
 
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, descriptor in enumerate(request["descriptors"]):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -183,7 +156,7 @@ def become(request: dict) -> None:
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.executable = request["python"]
     sys.argv[:] = command if kind == "-m" else [kind, *command[kind == "-c" :]]
-    if held.VARIABLE in environment and sys.argv[0] == f"{PACKAGE}.train":
+    if held.VARIABLE in environment and sys.argv[0] == "babelmill.train":
         held.hold()
     try:
         if kind == "-m":

@@ -10,8 +10,6 @@ import yaml
 from conftest import ROOT
 from helpers.programs.prepared import run_module
 
-NAMES = ("Snakefile", "CHANGELOG.md", "workflow", "config", "profiles", "envs")
-
 
 class Checkout:
     """Holds a copy of the project, and runs the commands of a user who works with it in a folder of results."""
@@ -19,13 +17,10 @@ class Checkout:
     def __init__(self, path: Path, results: Path):
         """Copy the project to `path`; `results` is the folder that all commands run in."""
         self.path, self.results = path, results
-        path.mkdir(parents=True)
-        for name in NAMES:
-            if (ROOT / name).is_dir():
-                ignored = shutil.ignore_patterns("*.egg-info")
-                shutil.copytree(ROOT / name, path / name, ignore=ignored)
-            else:
-                shutil.copy(ROOT / name, path / name)
+        for name in ("workflow", "config", "profiles", "envs"):
+            shutil.copytree(ROOT / name, path / name, ignore=shutil.ignore_patterns("*.egg-info"))
+        for name in ("Snakefile", "CHANGELOG.md"):
+            shutil.copy(ROOT / name, path / name)
 
     def edit(self, name: str, old: str, new: str) -> None:
         """Replace a text that must be in a file exactly once."""
@@ -46,11 +41,6 @@ class Checkout:
         """Return the environment variables with which this checkout's package is used."""
         variables = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
         return variables | {"PYTHONPATH": str(self.path / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
-
-    def settings(self, stage: str, label: str) -> list[Path]:
-        """Return the settings files of a stage with this label, as paths in the folder of results."""
-        found = sorted(self.results.glob(f"results/settings/{stage}/{label}-*.json"))
-        return [path.relative_to(self.results) for path in found]
 
     def run(self, *command, check: bool = False) -> subprocess.CompletedProcess:
         return run_module(*command, cwd=self.results, environment=self.environment, check=check)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -239,24 +240,29 @@ def read_metrics(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def wait_for_step(data: Data, step: int, process: Program) -> None:
-    """Wait until a run has recorded a step. Fail if its process ends before."""
+def first_of(process: Program, find: Callable[[], Iterable[Path]]) -> Path:
+    """Wait until there is such a file, and return it. Fail if the process ends before."""
     while process.poll() is None:
-        for record in data.checkpoints.glob("*/metrics.jsonl"):
-            lines = record.read_text(encoding="utf-8").split("\n")[:-1]  # the last one may be half written
-            if any(f'"step": {done}, "kind": "train"' in line for line in lines for done in (step, step + 1)):
-                return
+        for path in find():
+            return path
         time.sleep(0.002)
-    raise AssertionError(f"ended before step {step}: {process.communicate()[1]}")
+    raise AssertionError(f"ended before: {process.communicate()[1]}")
+
+
+def wait_for_step(data: Data, step: int, process: Program) -> None:
+    """Wait until a run has recorded a step."""
+
+    def has_it(record: Path) -> bool:
+        lines = record.read_text(encoding="utf-8").split("\n")[:-1]  # the last one may be half written
+        return any(f'"step": {done}, "kind": "train"' in line for line in lines for done in (step, step + 1))
+
+    first_of(process, lambda: filter(has_it, data.checkpoints.glob("*/metrics.jsonl")))
 
 
 def wait_for_writing(data: Data, process: Program, step: int | None = None) -> Path:
-    """Wait until a checkpoint is being written, that of a step or any. Return its file. Fail if the process ends before."""
-    while process.poll() is None:
-        for path in {*data.checkpoints.glob(HALF.format("*" if step is None else f"{step:08}"))} - data.half_written:
-            return path
-        time.sleep(0.002)
-    raise AssertionError(f"ended before it wrote a checkpoint: {process.communicate()[1]}")
+    """Wait until a checkpoint is being written, that of a step or any. Return its file."""
+    name = HALF.format("*" if step is None else f"{step:08}")
+    return first_of(process, lambda: {*data.checkpoints.glob(name)} - data.half_written)
 
 
 # A run that nothing disturbed, for tests of those that something did (`finished` in conftest.py).
@@ -379,6 +385,14 @@ def export(data: LabelledData) -> Path:
     run_module("babelmill.export", settings, cwd=data.folder, check=True)
     show_as(data.folder / "export", data.folder / "results/export/test")
     return data.folder / "export"
+
+
+def make_labeller(folder: Path) -> None:
+    """Train a model of labels for four steps, and export it."""
+    data = LabelledData(folder)
+    data.settings(max_steps=4)
+    data.train()
+    export(data)
 
 
 def write_tokenizer(folder: Path) -> None:

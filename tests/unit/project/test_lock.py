@@ -29,14 +29,14 @@ def packages(*names) -> list[Requirement]:
     return [Requirement(line.rstrip(" \\")) for line in lines if "==" in line]
 
 
-def names_of(*names) -> set[str]:
-    return {package.name for package in packages(*names)}
+def here() -> list[Requirement]:
+    """Those of PyPI that this Python needs."""
+    return [each for each in packages("lock.txt", "lock-tools.txt") if each.marker is None or each.marker.evaluate()]
 
 
 def test_the_locks_are_what_is_installed():
-    for package in packages("lock.txt", "lock-tools.txt"):
-        if package.marker is None or package.marker.evaluate():
-            assert package.specifier.contains(distribution(package.name).version), f"{package}: run make setup"
+    for package in here():
+        assert package.specifier.contains(distribution(package.name).version), f"{package}: run make setup"
 
 
 def test_the_locks_have_every_pin():
@@ -47,39 +47,25 @@ def test_the_locks_have_every_pin():
         have = {f"{package.name}{package.specifier}" for package in packages(*locks)}
         return {f"{canonicalize_name(pin.name)}{pin.specifier}" for pin in map(Requirement, pins)} - have
 
-    to_run = [
-        *text["project"]["dependencies"],
-        *text["build-system"]["requires"],
-        *extras["slurm"],
-        *extras["cluster"],
-        *extras["s3"],
-    ]
+    to_run = text["project"]["dependencies"] + text["build-system"]["requires"]
+    to_run += extras["slurm"] + extras["cluster"] + extras["s3"]
     assert not missing(to_run, "lock.txt", "lock-torch.txt"), "run make lock"
-    assert not missing([*extras["test"], *extras["docs"]], *NAMES), "run make lock"
+    assert not missing(extras["test"] + extras["docs"], *NAMES), "run make lock"
     assert not missing(extras["release"], "lock-release.txt"), "run make lock"
 
 
 def test_what_packages_need_is_locked_too():
     """Also the other packages that PyTorch's CUDA builds need; which of them is installed depends on the machine."""
-    found = packages(*NAMES)
-    for package in found:
-        if package.name in names_of("lock.txt", "lock-tools.txt") and (
-            package.marker is None or package.marker.evaluate()
-        ):
-            for text in distribution(package.name).requires or []:
-                needed = Requirement(text)
-                if needed.marker is None or needed.marker.evaluate({"extra": ""}):
-                    assert canonicalize_name(needed.name) in {each.name for each in found}, f"{package}: {text}"
+    locked = {package.name for package in packages(*NAMES)}
+    for package in here():
+        for needed in map(Requirement, distribution(package.name).requires or []):
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(needed.name) in locked, f"{package}: {needed}"
 
 
 def test_the_licence_of_every_locked_package_that_is_installed_is_listed():
     listed = dict(line.split(": ", 1) for line in (ROOT / "envs/licences.txt").read_text().splitlines()[1:])
-    here = {
-        package.name
-        for package in packages("lock.txt", "lock-tools.txt")
-        if not package.marker or package.marker.evaluate()
-    }
-    assert listed.keys() == here | {"torch"}, "run make lock"
+    assert listed.keys() == {package.name for package in here()} | {"torch"}, "run make lock"
     assert "unknown" not in listed.values()
 
 
@@ -94,9 +80,11 @@ def wheel(folder: Path, name: str, version: str) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-@pytest.fixture
-def install(tmp_path):
-    """A function that calls envs/install.sh with locks of three small packages, in an environment with this pip alone."""
+@pytest.mark.parametrize(
+    ("damaged", "said"), [("nothing", ""), ("wool-1", "DO NOT MATCH THE HASHES"), ("torch-2+cpu", "no hash")]
+)
+def test_only_files_with_their_hashes_are_installed_and_a_cpu_build_of_pytorch(tmp_path, damaged, said):
+    """By envs/install.sh, with locks of three small packages, in an environment with this pip alone."""
     envs, wheels, environment = (tmp_path / name for name in ("envs", "wheels", "environment"))
     envs.mkdir()
     wheels.mkdir()
@@ -110,29 +98,13 @@ def install(tmp_path):
     (envs / "lock.txt").write_text(f"wool==1 \\\n    --hash=sha256:{wheel(wheels, 'wool', '1')}\n")
     cpu = wheel(wheels, "torch", "2+cpu")
     (envs / "lock-torch.txt").write_text(f"torch==2 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{cpu}\n")
+    for path in wheels.glob(f"{damaged}-*"):
+        with zipfile.ZipFile(path, "a") as content:
+            content.writestr("worse.py", "")
     settings = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     settings |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
-
-    def install() -> tuple[str, list[str]]:
-        command = ["sh", envs / "install.sh", environment / "bin/python", "lock.txt"]
-        done = subprocess.run(command, env=settings, capture_output=True, text=True)
-        found = sorted(path.name for path in site.glob("*.dist-info") if not path.is_symlink())
-        assert (done.returncode == 0) == (len(found) == 2), done.stderr
-        return done.stderr, found
-
-    return install
-
-
-def test_files_with_their_hashes_are_installed_and_so_is_a_cpu_build_of_pytorch(install):
-    assert install()[1] == ["torch-2+cpu.dist-info", "wool-1.dist-info"]
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "said"), [("wool", "1", "DO NOT MATCH THE HASHES"), ("torch", "2+cpu", "no hash")]
-)
-def test_a_file_with_another_hash_is_refused(install, tmp_path, name, version, said):
-    file = tmp_path / "wheels" / f"{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(file, "a") as content:
-        content.writestr("worse.py", "")
-    errors, found = install()
-    assert said in errors and not [folder for folder in found if folder.startswith(name)]
+    command = ["sh", envs / "install.sh", environment / "bin/python", "lock.txt"]
+    done = subprocess.run(command, env=settings, capture_output=True, text=True)
+    found = {path.name.removesuffix(".dist-info") for path in site.glob("*.dist-info") if not path.is_symlink()}
+    assert (done.returncode == 0) == (found == {"torch-2+cpu", "wool-1"}) == (damaged == "nothing"), done.stderr
+    assert said in done.stderr and damaged not in found

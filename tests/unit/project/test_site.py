@@ -1,6 +1,5 @@
 """The documentation site: it is built without a warning, fits a phone, needs no network, and its reference is complete."""
 
-import json
 import runpy
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from babelmill.config.resolve import ROOT
 from babelmill.config.schema import SECTIONS
 from helpers.browser import Browser
 from helpers.programs.prepared import run_python
-from helpers.results.fields import undocumented
 
 pytestmark = pytest.mark.slow
 
@@ -73,24 +71,3 @@ def test_the_notebook_is_the_tutorial():
     made = runpy.run_path(str(ROOT / "docs/site/notebook.py"))["contents"]()
     there = (ROOT / "docs/tutorial.ipynb").read_text(encoding="utf-8")
     assert made == there, "docs/tutorial.md has changed: run python docs/site/notebook.py"
-
-
-@pytest.mark.parametrize(
-    ("section", "field"),
-    [
-        ("metrics.jsonl", {"loss_new": 1}),
-        ("evaluation.json", {"variants": {"new": {"masked": {"value": 1}}}}),
-        ("scores.json of a suite", {"languages": {"eng": {"pairs": {"hub": {"new": 1}}}}}),
-        (
-            "scores.json of a suite",
-            {"languages": {"eng": {"methods": {"causal": {"by_phenomenon": {"a": {"new": 1}}}}}}},
-        ),
-        ("scores.json of a task", {"languages": {"eng": {"metrics": {"new": {"score": 1}}}}}),
-        ("overlap.json", {"languages": {"eng": {"new": 1}}}),
-        ("manifest.json of a corpus", {"dropped": {"new": 1}}),
-    ],
-)
-def test_a_field_that_no_table_lists_is_found(tmp_path, section, field):
-    (tmp_path / "new.json").write_text(json.dumps(field))
-    (found,) = [path for path in undocumented(tmp_path / "new.json", section) if "new" in path.split(".")[-1]]
-    assert found
