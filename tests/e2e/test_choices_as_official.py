@@ -63,9 +63,9 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
     for task, name in SUITES[state].items():
         if task not in numbers:
             continue
-        folder = made_by_hand(Graph(configuration), "suite", "eng", name)
-        settings = settings_of_suite(configuration, name, method)
-        rows, about = score_suites(ScoringModel(models[kind], {}), [folder], settings, tmp_path / name)
+        made_from = {"suites": made_by_hand(Graph(configuration), "suite", ["eng"], name)}
+        settings = settings_of_suite(configuration, name, method).model_copy(update={"made_from": made_from})
+        rows, about = score_suites(ScoringModel(models[kind], {}), settings, tmp_path / name)
         found: dict[str, list] = {}
         for row in rows.to_pylist():
             found.setdefault(official_name(name, row["paradigm"]), []).append(row[method])

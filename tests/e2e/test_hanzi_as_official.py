@@ -17,7 +17,6 @@ from babelmill.score import score
 from babelmill.stages import ScoreStage
 from babelmill.suites import challenge
 from babelmill.suites.challenge import Results, Scored
-from babelmill.suites.scoring_model import ScoringModel
 from conftest import ROOT
 from helpers import DATA
 from helpers.models import seeded
@@ -53,12 +52,13 @@ def test_the_upload_is_that_of_the_official_code(kind, tmp_path, monkeypatch):
     configuration = Configuration([("config.yaml", {"suites": suites})])
     folder, mine = model(tmp_path / kind, kind), {}
     for name in suites:
-        items = made_by_hand(Graph(configuration), "suite", "zho", name)
-        values = {"languages": ["zho"], "suite": name, "covered": ["zho"]}
+        items = made_by_hand(Graph(configuration), "suite", ["zho"], name)
+        values = {"languages": ["zho"], "suite": name, "covered": ["zho"], "origin": {"folder": str(folder)}}
+        values |= {"made_from": {"export": [str(folder)], "suites": items}}
         how = how_scored(configuration.suite(name))
         settings = ScoreStage(**values, methods=["causal"], snapshots=kind == "gpt2", **how)
         out = tmp_path / "scores" / kind / name
-        score(ScoringModel(folder, {}), [items], settings, tmp_path / "partial", out, [items])
+        score(settings, tmp_path / "partial", out)
         mine[name] = Scored(out, RULES.tasks[name], "zho", "causal")
     fast = mine if kind == "gpt2" else {}
     of = Results(RULES, mine, fast, there=frozenset(CHECKPOINTS))

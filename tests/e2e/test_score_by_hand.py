@@ -14,11 +14,11 @@ from babelmill.commands.score import owners, words_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.runtime.run_lock import locked
+from babelmill.stages import ScoreStage
 from babelmill.suites.items import COLUMNS
 from helpers.hub.hub_data import SENTENCES
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_module
-from helpers.stages import any_settings
 
 pytestmark = pytest.mark.slow
 
@@ -125,12 +125,16 @@ def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):
 
 
 def test_the_scores_of_another_folder_are_not_written_over():
-    out, settings = Path("scores/eng/mine"), any_settings("score")
-    manifest.write(out, settings, [], figures={"model": {"folder": "converted/eng"}})
-    assert is_done(out, settings, {"folder": "converted/eng"}, [])
-    assert not is_done(out, settings, {"folder": "converted/eng", "files": {}}, [])
+    out = Path("scores/eng/mine")
+
+    def of(**origin) -> ScoreStage:
+        return ScoreStage(methods=[], origin=origin, raw={"origin": origin})
+
+    manifest.write(out, of(folder="converted/eng"), [])
+    assert is_done(out, of(folder="converted/eng"))
+    assert not is_done(out, of(folder="converted/eng", files={}))
     with pytest.raises(UserError, match="holds the scores of converted/eng"):
-        is_done(out, settings, {"folder": "elsewhere/eng"}, [])
+        is_done(out, of(folder="elsewhere/eng"))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from babelmill.score import score
 from babelmill.stages import ScoreStage
 from babelmill.suites.acquisition import summary, tokens_in_a_sentence
 from babelmill.suites.items import MONTHS
-from babelmill.suites.scoring_model import ScoringModel
 from helpers import DATA
 from helpers.models import seeded
 from helpers.results.fields import undocumented
@@ -53,17 +52,18 @@ def models(tmp_path_factory):
     return found
 
 
-def settings_for(name: str, *methods: str) -> ScoreStage:
-    suite = Configuration([("config.yaml", CONFIG)]).suite(name)
-    values = {"languages": ["eng"], "suite": name, "covered": ["eng"]}
+def settings_for(folder, name: str, *methods: str) -> ScoreStage:
+    configuration = Configuration([("config.yaml", CONFIG)])
+    suite, items = configuration.suite(name), made_by_hand(Graph(configuration), "suite", ["eng"], name)
+    values = {"languages": ["eng"], "suite": name, "covered": ["eng"], "origin": {"folder": str(folder)}}
+    values |= {"made_from": {"export": [str(folder)], "suites": items}}
     values |= {"headline": suite.headline, "methods": list(methods), **how_scored(suite)}
     return ScoreStage(**values, raw=values)
 
 
 def scored(folder, name: str, out, *methods: str):
     """The rows of items.parquet and scores.json."""
-    items = [made_by_hand(Graph(Configuration([("config.yaml", CONFIG)])), "suite", "eng", name)]
-    score(ScoringModel(folder, {}), items, settings_for(name, *methods), out / "partial", out, [])
+    score(settings_for(folder, name, *methods), out / "partial", out)
     assert not undocumented(out / "scores.json", "scores.json of a suite")
     return pq.read_table(out / "items.parquet"), read_json(out / "scores.json")
 
