@@ -35,7 +35,7 @@ from babelmill.runtime import gpu_claims
 from babelmill.runtime.run_lock import locked
 from babelmill.stages import TuneStage
 from babelmill.tasks import heads, metrics
-from babelmill.tasks.encoding import NONE, Padding, Row, pad, rows_of, spread, targets
+from babelmill.tasks.encoding import NONE, Encoder, Padding, Row, pad, spread, targets
 from babelmill.tasks.rows import PREDICTED, classes_of
 from babelmill.tasks.tuner import Judge, Tuner, held_out, set_seed
 from babelmill.tokens.tokenizer_file import use_threads
@@ -109,13 +109,11 @@ def tune_languages(settings: TuneStage, tasks: dict[str, Path], checkpoints: Pat
     if how.shuffle == "epoch":
         set_seed(settings.seed)  # once more, as the Trainer does when it is made
     longest = longest_of(model, export, how)
-
-    def read(task: Path, split: str) -> list[Row]:
-        return rows_of(task, split, tokenizer, classes, longest, how, model.reads_types)
-
+    numbers = {name: number for number, name in enumerate(classes)}
+    encoder = Encoder(tokenizer, numbers, longest, how, model.reads_types)
     log.info("reading the rows of %s", " ".join(tasks))
     with heads.refusing(export):
-        trains, tests = ([read(task, split) for task in tasks.values()] for split in ("train", "test"))
+        trains, tests = ([encoder.rows(task, split) for task in tasks.values()] for split in ("train", "test"))
     train = trains[0] if len(tasks) == 1 else equal_shares(trains)
     cuts = [sum(row.cut for row in first + second) for first, second in zip(trains, tests, strict=True)]
     batch = 1 if how.held_out else how.test_batch or 1
@@ -157,7 +155,7 @@ def tune_languages(settings: TuneStage, tasks: dict[str, Path], checkpoints: Pat
             **{key: about["figures"][key] for key in ("test_rows_in_train", "test_rows_without_text")},
         }
         if f"{PREDICTED}.parquet" in about["files"]:
-            others = read(task, PREDICTED)
+            others = encoder.rows(task, PREDICTED)
             more = predictions_of(code, classes, others, tuner.predict(others), tagging)
         found.append(Tuned(predictions_of(code, classes, rows, logits, tagging), more, scores))
     if settings.keep:

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,14 +81,13 @@ class Predictor:
         self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
         self._index = {code: number for number, code in enumerate(self.labels["codes"])}
 
-    def predict(
-        self, pairs: Sequence[Pair], wanted: Wanted, tick: Callable[[int], None] = lambda texts: None
-    ) -> Answers:
+    def predict(self, pairs: Sequence[Pair], wanted: Wanted, bar: Bar | None = None, done: int = 0) -> Answers:
         """Return the predictions for texts. Texts of similar lengths are predicted together.
 
-        `tick` is called with the number of texts of each batch. A UserError says that a probability is not a number.
+        `bar` shows how far all texts are, of which so many were `done` before; by default, these texts alone. A
+        UserError says that a probability is not a number.
         """
-        tokens = self._tokens(pairs)
+        tokens, bar = self._tokens(pairs), bar or Bar(len(pairs))
         lengths = np.array([len(ids) for ids in tokens])
         most = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         blocks, shown = self.labels["blocks"], min(wanted.top, len(self._index))
@@ -105,7 +104,8 @@ class Predictor:
                 for first, given in ((0, found.codes[:blocks]), (blocks, found.likeliest[:shown])):
                     for place, (code, chance) in enumerate(given, first):
                         codes[i, place], chances[i, place] = self._index[code], chance
-            tick(len(batch))
+            done += len(batch)
+            bar.show(done, f"{done:,} texts")
         if not np.isfinite(chances).all():
             raise UserError(f"{wanted.method}: the probability of a code is not a number: {NOT_A_NUMBER}")
         return Answers(lengths > self.longest, codes, chances)
@@ -235,10 +235,8 @@ def answers_to(
     bar = Bar(len(pairs), len(known))
     for start in range(0, len(missing), PredictStage.at_once):
         places = missing[start : start + PredictStage.at_once]
-        cut, codes, chances = predictor.predict([pairs[i] for i in places], wanted)
+        cut, codes, chances = predictor.predict([pairs[i] for i in places], wanted, bar, len(known) + start)
         kept.add(places, np.column_stack([cut, codes, chances]))
-        made = len(known) + start + len(places)
-        bar.show(made, f"{made:,} of {len(pairs):,} texts")
     found = np.concatenate(kept.found)
     speed = {"texts_per_second": len(missing) / (time.monotonic() - begun)} if missing else {}
     return found[np.argsort(found[:, 0]), 1:], speed
