@@ -222,9 +222,7 @@ def asked(made, path: Path, rows: list[list[str]], **wanted) -> tuple[list[dict[
     columns = Predict(text_column="text", context_column="context", method="linear", **wanted)
     with held(path.with_suffix("")):
         folder = made.folder / "converted/test"
-        figures = predict(
-            folder, path.with_suffix(".in.csv"), columns, path, path.with_suffix(""), path.with_suffix(".review.csv")
-        )
+        figures = predict(folder, path.with_suffix(".in.csv"), columns, path, path.with_suffix(""))
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file)), figures
 

@@ -13,11 +13,12 @@ import torch
 import transformers
 
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import Predict
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import Graph
 from babelmill.labels import prediction
-from babelmill.labels.prediction import Predictor, Wanted, held
+from babelmill.labels.prediction import Predictor, held
 from conftest import Workspace
 from helpers.programs.prepared import run_killed, run_module
 
@@ -188,7 +189,7 @@ def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
         lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
     )
     pairs = [("", f"word{i}") for i in range(20, 25)]
-    assert len(made.predict(pairs, Wanted(top=6)).codes) == 5
+    assert len(made.predict(pairs, Predict(top=6)).codes) == 5
     assert rows == [1, 2, 2], "6 beams of each"
 
 
@@ -198,7 +199,7 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
         parameter.data.fill_(torch.nan)
     wrong = "linear: the probability of a code is not a number: the weights of this model are dam"
     with pytest.raises(UserError, match=wrong):
-        made.predict([("", "word20")], Wanted(method="linear"))
+        made.predict([("", "word20")], Predict(method="linear"))
 
 
 def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):

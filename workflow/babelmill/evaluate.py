@@ -60,7 +60,7 @@ from babelmill.evaluation.rows import Row
 from babelmill.evaluation.validation_text import ValidationText, of_documents
 from babelmill.labels.codes import listed
 from babelmill.labels.evaluation import LabelledText, report
-from babelmill.labels.prediction import Answers, Predictor, Wanted
+from babelmill.labels.prediction import Answers, Predictor
 from babelmill.release.folder.loading import aligned, load, methods_of, tokenizer_of
 from babelmill.runtime import gpu_claims
 from babelmill.stages import EvaluateStage, ExportStage
@@ -178,14 +178,15 @@ def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
     about = read_json(folder / "config.json")["labels"]
     training = training_codes(settings.folders("shards"), corpora, about["codes"])
     text = LabelledText(dict(zip(settings.languages, corpora, strict=True)), settings.labels, about["codes"])
-    methods = ["blocks", "linear"] if about["decoder_layers"] else ["linear"]
+    methods = [schema.Predict(method="blocks")] if about["decoder_layers"] else []
+    methods.append(schema.Predict(method="linear"))
     exported = export_of(folder)
     answers: dict[str, dict[str, Answers]] = {}
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
         try:
             predictor = Predictor(folder, scoring_device(), named)
-            answers[variant] = {method: predictor.predict(text.texts, Wanted(method=method)) for method in methods}
+            answers[variant] = {asked.method: predictor.predict(text.texts, asked) for asked in methods}
         except UserError as error:
             raise UserError(f"{folder} ({variant}): {error}") from None
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}
