@@ -153,32 +153,22 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     (tmp_path / "there.csv").touch()
     (tmp_path / "model").mkdir()
     (tmp_path / "model/config.json").write_text("{}")
-    out = tmp_path / "out.csv"
-
-    def refused(message: str, *arguments) -> None:
-        done = run_module(*command(*arguments))
+    (tmp_path / "taken.csv").write_text("occ1,lang,code_1\nx,,1\n")
+    (tmp_path / "none.csv").write_text("occ1,lang\n ,x\n")
+    for model, source, out, *more, message in (
+        (tmp_path / "model", "in.csv", "out.csv", "not a converted label model"),
+        (tmp_path, "in.csv", "out.csv", "no model is here (config.json)"),
+        (labeller, "in.csv", "out.csv", "text_column=occ2", "there are 'id', 'occ1', 'lang'; set predict.text_column"),
+        (labeller, "taken.csv", "out.csv", "has a column 'code_1', which the predictions need: rename it"),
+        (labeller, "in.csv", "there.csv", "exists already; delete it"),
+        (labeller, "in.csv", "out.xlsx", "are written only as .csv or .tsv"),
+        (labeller, "in.csv", "out.csv", "threshold=0.3", "linear, which alone has a threshold"),
+        (labeller, "none.csv", "out.csv", "no row has a text in the column 'occ1'"),
+        (labeller, "in.csv", "out.csv", "tap=3", "unknown key predict.tap; did you mean top?"),
+    ):
+        done = run_module(*command(model, tmp_path / source, tmp_path / out, *more))
         assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: "), done.stderr
         assert message in done.stderr and "Traceback" not in done.stderr
-
-    refused("not a converted label model", tmp_path / "model", tmp_path / "in.csv", out)
-    refused("no model is here (config.json)", tmp_path, tmp_path / "in.csv", out)
-    refused(
-        "there are 'id', 'occ1', 'lang'; set predict.text_column",
-        labeller,
-        tmp_path / "in.csv",
-        out,
-        "text_column=occ2",
-    )
-    (tmp_path / "taken.csv").write_text("occ1,lang,code_1\nx,,1\n")
-    refused(
-        "already has a column 'code_1', which the predictions need: rename it", labeller, tmp_path / "taken.csv", out
-    )
-    refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
-    refused("are written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
-    refused("linear, which alone has a threshold", labeller, tmp_path / "in.csv", out, "threshold=0.3")
-    (tmp_path / "none.csv").write_text("occ1,lang\n ,x\n")
-    refused("no row has a text in the column 'occ1'", labeller, tmp_path / "none.csv", out)
-    refused("unknown key predict.tap; did you mean top?", labeller, tmp_path / "in.csv", out, "tap=3")
 
 
 def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):

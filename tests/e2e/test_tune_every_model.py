@@ -110,7 +110,7 @@ def test_a_model_of_the_hub(hub, tmp_path):
     eng = read_json(folder / "scores.json")["languages"]["eng"]
     assert eng["rows"] == {"train": 40, "chosen_by": 4, "scored": 20, "test": 20} and eng["classes"] == ["0", "1"]
     assert eng["cut"] > 0 and f"{eng['cut']} rows cut at the end: they have more than 32 tokens" in done.stderr
-    assert len(manifest.read(folder)["figures"]["model"]["commit"]) == 40
+    assert len(manifest.read(folder)["settings"]["origin"]["commit"]) == 40
     sizes = {"d_model": 32, "d_ff": 48, "num_layers": 1, "num_heads": 2, "d_kv": 16}
     publish(hub, "org/t5", T5ForConditionalGeneration(T5Config(vocab_size=seeded.ENTRIES, **sizes)))
     done = run_module("babelmill", "tune", "org/t5", "--task", "rte", cwd=tmp_path)

@@ -10,7 +10,7 @@ from torch import nn
 from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError
 from babelmill.tasks.encoding import Padding, Row, targets
-from babelmill.tasks.tuner import Judge, Tuner, held_out, rate_factor, set_seed
+from babelmill.tasks.tuner import Judge, Tuner, held_out, set_seed
 
 HOW = {
     "head": "model",
@@ -106,28 +106,6 @@ def test_the_best_epoch_is_chosen_and_patience_ends_the_run(tmp_path):
     for name, kills in {"whole": (), "killed": (16,)}.items():
         short, _ = tuned(tmp_path / name, kills, epochs=9, patience=2, judge=flat)
         assert short.scores == [0.5] * 3 and short.epoch == 1 and short.step == 21
-
-
-def test_rates():
-    how = Tuning.model_validate(HOW | {"warmup": 0.1, "floor": 0.1})
-    assert [rate_factor(step, 100, how) for step in (0, 5, 10)] == [0.0, 0.5, 1.0]
-    assert rate_factor(99, 100, how) == pytest.approx(0.1, abs=1e-3)
-    line = Tuning.model_validate(HOW | {"schedule": "linear"})
-    assert [rate_factor(step, 100, line) for step in (0, 25, 100)] == [1.0, 0.75, 0.0]
-
-
-def test_weights_decay_and_gradients_are_clipped(tmp_path):
-    """A token of no row gets no gradient, so its weights only decay; what is clipped to nothing moves nothing."""
-    set_seed(1)
-    before = Bag()
-    tuner, _ = tuned(tmp_path / "decay", weight_decay=0.5, epochs=1, select="last")
-    how = Tuning.model_validate(HOW)
-    left = np.prod([1 - 0.5 * 0.05 * rate_factor(step, 7, how) for step in range(7)])
-    assert left < 0.95 and torch.allclose(tuner.model.embedding.weight[1], before.embedding.weight[1] * left)
-    tuner, _ = tuned(tmp_path / "clipped", weight_decay=0.0, clip_norm=1e-14, epochs=1, select="last")
-    assert torch.allclose(tuner.model.head.weight, before.head.weight, atol=1e-5)
-    tuner, _ = tuned(tmp_path / "free", weight_decay=0.0, clip_norm=None, epochs=1, select="last")
-    assert not torch.allclose(tuner.model.head.weight, before.head.weight, atol=1e-2)
 
 
 def test_held_out_rows():
