@@ -7,7 +7,6 @@ not in an output of a rule, since Snakemake deletes the outputs of a job that fa
 import contextlib
 import logging
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -195,7 +194,7 @@ def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial:
     if not pairs:
         raise UserError(f"{path}: no row has a text in the column {asked.text_column!r}: there is nothing to predict")
     identity = {"table": sha256(path), "model": identity_of(folder), "version": PredictStage.version} | settings
-    found, speed = answers_to(pairs, predictor, asked, Kept(partial, identity))
+    found = answers_to(pairs, predictor, asked, Kept(partial, identity))
     predicted = cells_of(found, labels).reindex(of_row).fillna({"predicted": NO_TEXT}).fillna("")
     whole = pd.concat([rows, predicted.set_index(rows.index)], axis=1)
     write_table(out, whole)
@@ -204,7 +203,7 @@ def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial:
     write_table(review_of(out), whole.loc[sure.sort_values(kind="stable").index[: asked.review]])
     with_text = of_row[of_row >= 0]
     figures: dict[str, Any] = {"rows": len(rows), "without_text": len(rows) - len(with_text), "texts": len(pairs)}
-    figures |= {"cut": int(found[with_text, 0].sum()), "longest": predictor.longest} | speed
+    figures |= {"cut": int(found[with_text, 0].sum()), "longest": predictor.longest}
     figures["summary"] = in_words(out, figures)
     log.info("%s", figures["summary"])
     return figures
@@ -222,11 +221,8 @@ def different_texts(rows: pd.DataFrame, asked: schema.Predict, cleaning: Cleanin
     return [*numbers], np.array(of_row, int)
 
 
-def answers_to(
-    pairs: list[Pair], predictor: Predictor, asked: schema.Predict, kept: Kept
-) -> tuple[np.ndarray, dict[str, float]]:
-    """Predict all texts but those kept. Return `Answers` as one array, [texts, 1 + 2 n] float64, and the speed."""
-    begun = time.monotonic()
+def answers_to(pairs: list[Pair], predictor: Predictor, asked: schema.Predict, kept: Kept) -> np.ndarray:
+    """Predict all texts but those kept. Return `Answers` as one array, [texts, 1 + 2 n] float64."""
     known = {int(number) for part in kept.found for number in part[:, 0]}
     missing = [number for number in range(len(pairs)) if number not in known]
     if known:
@@ -237,8 +233,7 @@ def answers_to(
         cut, codes, chances = predictor.predict([pairs[i] for i in places], asked, bar, len(known) + start)
         kept.add(places, np.column_stack([cut, codes, chances]))
     found = np.concatenate(kept.found)
-    speed = {"texts_per_second": len(missing) / (time.monotonic() - begun)} if missing else {}
-    return found[np.argsort(found[:, 0]), 1:], speed
+    return found[np.argsort(found[:, 0]), 1:]
 
 
 def cells_of(found: np.ndarray, labels: dict[str, Any]) -> pd.DataFrame:
@@ -279,5 +274,4 @@ def in_words(out: Path, figures: dict[str, Any]) -> str:
     parts = [f"{figures['rows']:,} rows", f"{figures['texts']:,} different texts"]
     parts += [f"{figures['without_text']:,} without text"] if figures["without_text"] else []
     parts += [f"{figures['cut']:,} cut at {figures['longest']:,} tokens"] if figures["cut"] else []
-    parts += [f"{figures['texts_per_second']:,.0f} texts/s"] if "texts_per_second" in figures else []
     return f"{out}: {', '.join(parts)}"

@@ -111,18 +111,18 @@ class ScoringModel:
     def surprisals(
         self,
         name: str,
-        words: Sequence[Sequence[str]],
-        predicted: Callable[[int | None], list[Word]],
+        words: Sequence[tuple[str, str]],
+        predictions: Callable[[Any, Sequence[tuple[str, str]], int | None], list[Word]],
         partial: Path,
     ) -> np.ndarray:
         """Return the surprisal of each (context, word) by a method, [words] float64, in nats; nan if it has none.
 
         It is minus the sum of ln p of the word's pieces: 0 for a word without any. Sums are kept in the folder
-        `partial`. `predicted` returns what the model predicts for each word; it takes the id of the mask (None for
-        `causal`).
+        `partial`. `predictions` returns what the model predicts for each word, of the tokenizer, the words, and the id
+        of the mask (None for `causal`).
         """
         how = self.method(name)
-        asked = predicted(how.mask)
+        asked = predictions(self.tokenizer, words, how.mask)
         sizes = [[len(row.ids) for row in word] for word in asked]
         longest = [max(each, default=1) if all(each) else 0 for each in sizes]
         order = sorted(range(len(asked)), key=lambda i: [row.ids for row in asked[i]])  # a beginning in common
