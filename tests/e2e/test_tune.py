@@ -137,11 +137,3 @@ def test_a_model_from_anywhere(rows):
     )
     texts = [line.split("\t")[0] for line in (rows.path / "test.tsv").read_text().splitlines()[1:]]
     assert [each["label"] for each in classify(texts)] == ours["prediction"].to_pylist()
-    values = configured("mine", task_seeds=[1], keep_tuned=True)
-    values["tasks"]["other"] = OWN | {"text": "It is {sentence}"}
-    rows.configure(values)
-    both = rows.python(
-        *command[:4], "--task", "mine", "other", "--seed", "1", "--out", "tuned/eng", "--trust-remote-code"
-    )
-    assert both.stdout.splitlines() == ["tuned/eng/mine/1", "tuned/eng/other/1"] and "mine/1 is finished" in both.stderr
-    assert rows.would_run() == {("convert", "eng")}, "the workflow's rows are as they were"

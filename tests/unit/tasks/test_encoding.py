@@ -13,11 +13,10 @@ from babelmill.tasks import encoding, metrics
 from babelmill.tasks.encoding import NONE, Encoder, Padding, Row, pad, spread, targets, words_of_pieces
 from babelmill.tasks.rows import SCHEMA
 from babelmill.tune import equal_shares
+from unit.tasks.test_tuner import HOW
 
 WORDS = ["the", "quick", "don't", "日本", "10 000"]
 TEXT = ["the quick fox", "do n't", "日 本 国", "1 0 000"]
-HOW = {"head": "model", "longest": 16, "epochs": 1, "batch": 8, "learning_rate": 0.05, "schedule": "cosine"}
-HOW |= {"shuffle": "state", "select": "best", "seeds": [1]}
 
 
 def byte_level(prefix_space: bool) -> PreTrainedTokenizerFast:

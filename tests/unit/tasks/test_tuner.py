@@ -12,17 +12,8 @@ from babelmill.core.files import UserError
 from babelmill.tasks.encoding import Padding, Row, targets
 from babelmill.tasks.tuner import Judge, Tuner, held_out, set_seed
 
-HOW = {
-    "head": "model",
-    "longest": 16,
-    "epochs": 3,
-    "batch": 8,
-    "learning_rate": 0.05,
-    "schedule": "cosine",
-    "shuffle": "state",
-    "select": "best",
-    "seeds": [1],
-}
+HOW = {"head": "model", "longest": 16, "epochs": 3, "batch": 8, "learning_rate": 0.05, "schedule": "cosine"}
+HOW |= {"shuffle": "state", "select": "best", "seeds": [1]}
 PADDING = Padding(0, False, None)
 
 
