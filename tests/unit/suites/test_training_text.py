@@ -60,6 +60,12 @@ def test_nothing_else_is_found(item, document):
     assert asked.short == [1, 2], "so few words say nothing"
 
 
+def test_texts_that_begin_alike_are_told_apart():
+    asked = sought([["one two three four five"], ["one two three four"], ["one two three four six"]])
+    found = asked.found_in(["one two three four six", "one two three four", "one two three four five"])
+    assert [asked.items_of(each) for each in found] == [[1, 2], [1], [0, 1]]
+
+
 PAIRS = [
     ("The dog sees the old tree.", "The dog see the old tree."),
     ("All cats sleep in the sun.", "All cats sleeps in the sun."),

@@ -10,7 +10,7 @@ from torch import nn
 from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError
 from babelmill.tasks.encoding import Padding, Row, targets
-from babelmill.tasks.tuner import Judge, Tuner, held_out, set_seed
+from babelmill.tasks.tuner import Judge, Tuner, held_out, rate_factor, set_seed
 
 HOW = {"head": "model", "longest": 16, "epochs": 3, "batch": 8, "learning_rate": 0.05, "schedule": "cosine"}
 HOW |= {"shuffle": "state", "select": "best", "seeds": [1]}
@@ -97,6 +97,16 @@ def test_the_best_epoch_is_chosen_and_patience_ends_the_run(tmp_path):
     for name, kills in {"whole": (), "killed": (16,)}.items():
         short, _ = tuned(tmp_path / name, kills, epochs=9, patience=2, judge=flat)
         assert short.scores == [0.5] * 3 and short.epoch == 1 and short.step == 21
+
+
+def test_weights_decay_and_the_rate_ends_at_its_floor(tmp_path):
+    """A token of no row gets no gradient, so its weights only decay."""
+    set_seed(1)
+    before, how = Bag(), Tuning.model_validate(HOW | {"floor": 0.1})
+    tuner, _ = tuned(tmp_path, weight_decay=0.5, epochs=1, select="last", floor=0.1)
+    left = np.prod([1 - 0.5 * 0.05 * rate_factor(step, 7, how) for step in range(7)])
+    assert left < 0.95 and torch.allclose(tuner.model.embedding.weight[1], before.embedding.weight[1] * left)
+    assert rate_factor(99, 100, how) == pytest.approx(0.1, abs=1e-3)
 
 
 def test_held_out_rows():
