@@ -92,7 +92,8 @@ def score_documents(
             model = Model(loaded, tokenizer, causal=metric == "causal")
             for language, text in texts.items():
                 name = f"{variant} {metric} {language}"
-                nats = text.nats.setdefault(variant, {})[metric] = nats_of(text, model, metric, mask, length, name)
+                nats = nats_of(text, model, metric, mask, length, name)
+                text.nats.setdefault(variant, {})[metric] = nats
                 log.info("%s: %.3f bits per byte", name, text.score(nats)["value"])
 
 
