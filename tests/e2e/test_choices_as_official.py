@@ -3,22 +3,18 @@
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from babelmill.commands.by_hand import made_by_hand
-from babelmill.config.datasets import how_scored
-from babelmill.config.resolve import Configuration
-from babelmill.graph import Graph
-from babelmill.score import score_suites
-from babelmill.stages import ScoreStage
-from babelmill.suites.scoring_model import ScoringModel
+from babelmill.core import manifest
 from helpers import DATA
 from helpers.models import seeded
+from helpers.suite_files import score_suite
 
 pytestmark = pytest.mark.slow
 
 NUMBERS = json.loads((DATA / "official/numbers.json").read_text())
-CONFIG = [("config.yaml", {"evaluation_data": str(DATA / "official/evaluation_data")})]
+CONFIG = {"evaluation_data": str(DATA / "official/evaluation_data")}
 SUITES = {  # by state and task
     "april": {
         "blimp": "blimp_filtered",
@@ -44,12 +40,6 @@ def models(tmp_path_factory):
     return {"gpt_bert": seeded.gpt_bert(folder / "gpt_bert"), "gpt2": seeded.gpt2(folder / "gpt2")}
 
 
-def settings_of_suite(configuration: Configuration, name: str, *methods: str) -> ScoreStage:
-    suite = configuration.suite(name)
-    values = {"languages": ["eng"], "suite": name, "covered": ["eng"]}
-    return ScoreStage(**values, headline=suite.headline, methods=list(methods), **how_scored(suite))
-
-
 def official_name(suite: str, paradigm: str) -> str:
     """The challenge's name of a paradigm."""
     return paradigm.removeprefix("comps_").replace("-", "_") if suite == "comps" else paradigm
@@ -58,14 +48,13 @@ def official_name(suite: str, paradigm: str) -> str:
 @pytest.mark.parametrize(("state", "who"), CASES)
 def test_scores_of_all_options_are_those_of_the_official_code(state, who, models, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    configuration, (kind, backend) = Configuration(CONFIG), who.split()
+    kind, backend = who.split()
     method, numbers = METHODS[backend], NUMBERS[state][who]
     for task, name in SUITES[state].items():
         if task not in numbers:
             continue
-        folder = made_by_hand(Graph(configuration), "suite", "eng", name)
-        settings = settings_of_suite(configuration, name, method)
-        rows, about = score_suites(ScoringModel(models[kind], {}), [folder], settings, tmp_path / name)
+        out = score_suite(models[kind], CONFIG, name, tmp_path / name, method)
+        rows, about = pq.read_table(out / "items.parquet"), json.loads((out / "scores.json").read_text())
         found: dict[str, list] = {}
         for row in rows.to_pylist():
             found.setdefault(official_name(name, row["paradigm"]), []).append(row[method])
@@ -74,5 +63,5 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
         for paradigm, items in expected.items():
             assert np.array(found[paradigm]) == pytest.approx(np.array(items), abs=1e-4), (name, paradigm)
         score = numbers[task].get("score")
-        if score is not None and configuration.suite(name).ties == "first":
+        if score is not None and manifest.read(out)["settings"].get("ties") == "first":
             assert 100 * about["languages"]["eng"]["headline"]["score"] == pytest.approx(score, abs=0.006), name

@@ -5,22 +5,16 @@ import shutil
 
 import pytest
 
-from babelmill.commands.by_hand import made_by_hand
-from babelmill.config.datasets import how_scored
-from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import read_rules
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.core.yaml_file import read_yaml
-from babelmill.graph import Graph
-from babelmill.score import score
-from babelmill.stages import ScoreStage
 from babelmill.suites import challenge
 from babelmill.suites.challenge import Results, Scored
-from babelmill.suites.scoring_model import ScoringModel
 from conftest import ROOT
 from helpers import DATA
 from helpers.models import seeded
+from helpers.suite_files import score_suite
 
 pytestmark = pytest.mark.slow
 
@@ -50,15 +44,10 @@ def test_the_upload_is_that_of_the_official_code(kind, tmp_path, monkeypatch):
         shipped = read_yaml(ROOT / f"config/suites/{name}.yaml")
         del shipped["repository"]
         suites[name] = shipped | {"files": [str(DATA / f"official/hanzi/{name}.jsonl")]}
-    configuration = Configuration([("config.yaml", {"suites": suites})])
     folder, mine = model(tmp_path / kind, kind), {}
     for name in suites:
-        items = made_by_hand(Graph(configuration), "suite", "zho", name)
-        values = {"languages": ["zho"], "suite": name, "covered": ["zho"]}
-        how = how_scored(configuration.suite(name))
-        settings = ScoreStage(**values, methods=["causal"], snapshots=kind == "gpt2", **how)
-        out = tmp_path / "scores" / kind / name
-        score(ScoringModel(folder, {}), [items], settings, tmp_path / "partial", out, [items])
+        more = {"code": "zho", "snapshots": kind == "gpt2"}
+        out = score_suite(folder, {"suites": suites}, name, tmp_path / "scores" / kind / name, "causal", **more)
         mine[name] = Scored(out, RULES.tasks[name], "zho", "causal")
     fast = mine if kind == "gpt2" else {}
     of = Results(RULES, mine, fast, there=frozenset(CHECKPOINTS))

@@ -13,11 +13,12 @@ import torch
 import transformers
 
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import Predict
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import Graph
 from babelmill.labels import prediction
-from babelmill.labels.prediction import Predictor, Wanted, held
+from babelmill.labels.prediction import Predictor
 from conftest import Workspace
 from helpers.programs.prepared import run_killed, run_module
 
@@ -75,7 +76,7 @@ def test_all_columns_and_rows_stay_in_their_order(predicted):
     assert [[row[name] for name in COLUMNS] for row in found] == rows
     pairs = {(row["lang"], row["occ1"]) for row in found if row["occ1"].strip()}
     without = sum(not row["occ1"].strip() for row in found)
-    assert f"301 rows, {len(pairs)} different texts, {without} without text, 1 cut at 512 tokens, " in output
+    assert f"301 rows, {len(pairs)} different texts, {without} without text, 1 cut at 512 tokens\n" in output
     assert len({tuple(row.values())[1:] for row in found}) <= len(pairs) + 6, "equal texts have equal predictions"
     assert not list(folder.glob(".*")), "nothing is left of what was kept for an interruption"
     for row in found:
@@ -134,50 +135,27 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
         assert "continuing" not in predict(*words), "what is kept is of another table, or of other settings"
 
 
-def test_two_at_once_do_not_mix(labeller, tmp_path):
-    table(tmp_path / "in.csv", 10)
-    kept = tmp_path / ".out.csv.partial"
-    asked = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv")
-    with held(kept):
-        (kept / "a-000001.npz").touch()
-        second = run_module(*asked)
-        assert (kept / "a-000001.npz").exists(), "the first one goes on"
-    assert second.returncode == 1 and not (tmp_path / "out.csv").exists()
-    assert f"error: {kept}: another prediction is writing here: process {os.getpid()} on " in second.stderr
-    assert not kept.exists() and run_module(*asked).returncode == 0 and not kept.exists()
-
-
 def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     table(tmp_path / "in.csv", 2)
     (tmp_path / "there.csv").touch()
     (tmp_path / "model").mkdir()
     (tmp_path / "model/config.json").write_text("{}")
-    out = tmp_path / "out.csv"
-
-    def refused(message: str, *arguments) -> None:
-        done = run_module(*command(*arguments))
+    (tmp_path / "taken.csv").write_text("occ1,lang,code_1\nx,,1\n")
+    (tmp_path / "none.csv").write_text("occ1,lang\n ,x\n")
+    for model, source, out, *more, message in (
+        (tmp_path / "model", "in.csv", "out.csv", "not a converted label model"),
+        (tmp_path, "in.csv", "out.csv", "no model is here (config.json)"),
+        (labeller, "in.csv", "out.csv", "text_column=occ2", "there are 'id', 'occ1', 'lang'; set predict.text_column"),
+        (labeller, "taken.csv", "out.csv", "has a column 'code_1', which the predictions need: rename it"),
+        (labeller, "in.csv", "there.csv", "exists already; delete it"),
+        (labeller, "in.csv", "out.xlsx", "are written only as .csv or .tsv"),
+        (labeller, "in.csv", "out.csv", "threshold=0.3", "linear, which alone has a threshold"),
+        (labeller, "none.csv", "out.csv", "no row has a text in the column 'occ1'"),
+        (labeller, "in.csv", "out.csv", "tap=3", "unknown key predict.tap; did you mean top?"),
+    ):
+        done = run_module(*command(model, tmp_path / source, tmp_path / out, *more))
         assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: "), done.stderr
         assert message in done.stderr and "Traceback" not in done.stderr
-
-    refused("not a converted label model", tmp_path / "model", tmp_path / "in.csv", out)
-    refused("no model is here (config.json)", tmp_path, tmp_path / "in.csv", out)
-    refused(
-        "there are 'id', 'occ1', 'lang'; set predict.text_column",
-        labeller,
-        tmp_path / "in.csv",
-        out,
-        "text_column=occ2",
-    )
-    (tmp_path / "taken.csv").write_text("occ1,lang,code_1\nx,,1\n")
-    refused(
-        "already has a column 'code_1', which the predictions need: rename it", labeller, tmp_path / "taken.csv", out
-    )
-    refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
-    refused("are written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
-    refused("linear, which alone has a threshold", labeller, tmp_path / "in.csv", out, "threshold=0.3")
-    (tmp_path / "none.csv").write_text("occ1,lang\n ,x\n")
-    refused("no row has a text in the column 'occ1'", labeller, tmp_path / "none.csv", out)
-    refused("unknown key predict.tap; did you mean top?", labeller, tmp_path / "in.csv", out, "tap=3")
 
 
 def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
@@ -188,7 +166,7 @@ def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
         lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
     )
     pairs = [("", f"word{i}") for i in range(20, 25)]
-    assert len(made.predict(pairs, Wanted(top=6)).codes) == 5
+    assert len(made.predict(pairs, Predict(top=6)).codes) == 5
     assert rows == [1, 2, 2], "6 beams of each"
 
 
@@ -198,7 +176,7 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
         parameter.data.fill_(torch.nan)
     wrong = "linear: the probability of a code is not a number: the weights of this model are dam"
     with pytest.raises(UserError, match=wrong):
-        made.predict([("", "word20")], Wanted(method="linear"))
+        made.predict([("", "word20")], Predict(method="linear"))
 
 
 def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):

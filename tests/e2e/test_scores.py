@@ -97,7 +97,8 @@ def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(expor
     good, bad = (list(side) for side in zip(*pairs, strict=True))
     pq.write_table(pairs_of(good, bad), suite / "items.parquet")
     manifest.write(suite, any_settings("suite"), ["items.parquet"], figures={"pairs": len(pairs)})
-    settings = ScoreStage(covered=["eng"], methods=["masked"], suite="own", snapshots=True)
+    made_from = {"export": [str(export)], "suites": [str(suite)]}
+    settings = ScoreStage(covered=["eng"], methods=["masked"], suite="own", snapshots=True, made_from=made_from)
     monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": 1})  # a pair at a time
     of_group, scored = likelihood.Model._of_group, []
 
@@ -109,8 +110,7 @@ def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(expor
             return of_group(*given)
 
         monkeypatch.setattr(likelihood.Model, "_of_group", group)
-        model = ScoringModel(export)
-        score(model, [suite], settings, tmp_path / f"{name}.partial", tmp_path / name, [export, suite])
+        score(settings, tmp_path / f"{name}.partial", tmp_path / name)
         return read_json(tmp_path / name / "scores.json")
 
     whole, groups = attempt("whole", -1), len(scored)

@@ -10,8 +10,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from babelmill.core.files import read_json
-from helpers.training.training_data import TRADES, Data, LabelledData, export, wait_for_step
+from helpers.training.training_data import Data, LabelledData, export, wait_for_step
 
 pytestmark = pytest.mark.slow
 
@@ -34,18 +33,6 @@ def difference(one: LabelledData, other: LabelledData) -> float:
         query, _, value = differences.pop(name).chunk(3)
         differences |= {f"{name} of queries": query, f"{name} of values": value}
     return max(float(difference.max()) for difference in differences.values())
-
-
-def test_what_is_written(whole):
-    config = read_json(whole.folder / "model/config.json")
-    assert config["architecture"] == "labels" and config["class"].startswith("Bert")
-    labels = config["labels"]
-    assert sorted(labels["codes"]) == labels["codes"] == sorted(TRADES) and labels["blocks"] == 2
-    weights = load_file(whole.folder / "model/model.safetensors")
-    assert weights["encoder.classifier.weight"].shape == (6, 32) and "decoder.head.weight" in weights
-    last = whole.metrics()[-1]
-    assert last["kind"] == "validation" and {"loss_blocks", "loss_classes", "ema_loss"} <= last.keys()
-    assert set(last["languages"]) == {"eng", "deu"}
 
 
 def test_texts_that_are_cut_are_counted(whole, tmp_path):
@@ -92,22 +79,6 @@ def test_a_killed_run_goes_on_to_the_same_weights(whole, tmp_path):
 def folder(whole) -> Path:
     """What the stage `export` made of it, which proves it equal."""
     return export(whole)
-
-
-def test_the_exported_folder_is_the_trained_model_and_loads_without_our_code(folder):
-    """As users load it."""
-    classifier = transformers.pipeline("text-classification", str(folder))
-    assert classifier("word16 word60")[0]["label"] in TRADES
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
-    given = tokenizer(["word90", ""], ["word16 word60", "word31 word19"], padding=True, return_tensors="pt")
-    found = model.predict(given["input_ids"], given["attention_mask"], top=4)
-    linear = model.predict(given["input_ids"], given["attention_mask"], top=4, method="linear")
-    for each in (*found, *linear):
-        assert len(each.likeliest) == 4 and 1 <= len(each.codes) <= 2
-        assert [p for _, p in each.likeliest] == sorted((p for _, p in each.likeliest), reverse=True)
-        assert {code for code, _ in each.codes + each.likeliest} <= set(TRADES) and each.codes[0] == each.likeliest[0]
-    assert not torch.is_grad_enabled() or model.spelt.shape == (6, 7)
 
 
 def test_the_likeliest_codes_are_those_of_all_that_are_known(folder):

@@ -29,13 +29,13 @@ OWN = {
 }
 
 
-def write_rows(folder, name: str, count: int, seed: int, learnable: bool = True) -> None:
+def write_rows(folder, name: str, count: int, seed: int) -> None:
     """Sentences that tell of a fox or of wizards; the class says of whom."""
     lines, draw = ["sentence\tclass"], random.Random(seed)
     for _ in range(count):
         kind = draw.randrange(2)
         words = ["the", ("fox", "wizards")[kind], *draw.choices(["jumps", "over", "a", "lazy", "dog", "boil"], k=3)]
-        label = ("animal", "person")[kind if learnable else draw.randrange(2)]
+        label = ("animal", "person")[kind]
         lines.append(f"{' '.join(words)}\t{label}")
     (folder / name).write_text("\n".join(lines) + "\n")
 
@@ -101,20 +101,6 @@ def test_killed_and_continued(rows):
     assert (rows.path / "results/tune/again/predictions.parquet").read_bytes() == whole
 
 
-def test_bad_tasks_are_one_line(rows):
-    def refused(values: dict, *words: str) -> None:
-        rows.configure(values)
-        answer = rows.snakemake("converted/eng", check=False)
-        said = answer.stdout + answer.stderr
-        assert answer.returncode and all(word in said for word in words) and "Traceback" not in said, said
-
-    refused(configured("nine"), "evaluation.tasks: nine; did you mean mine")
-    refused(configured("mine", own={"text": "{sentences}"}), "train.tsv: no column 'sentences'")
-    rows.configure(configured("mine", own={"language": "deu"}, task_seeds=[1]))
-    done = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mine", "--language", "eng")
-    assert done.returncode == 1 and done.stderr.strip() == "error: the task mine has no rows of eng; known are deu"
-
-
 def test_report_and_experiment_show_tuned_scores(rows):
     """A mean over seeds beside the most frequent class; in an experiment, a column of its tables."""
     values = configured("mine", task_seeds=[1, 2])
@@ -151,23 +137,3 @@ def test_a_model_from_anywhere(rows):
     )
     texts = [line.split("\t")[0] for line in (rows.path / "test.tsv").read_text().splitlines()[1:]]
     assert [each["label"] for each in classify(texts)] == ours["prediction"].to_pylist()
-    values = configured("mine", task_seeds=[1], keep_tuned=True)
-    values["tasks"]["other"] = OWN | {"text": "It is {sentence}"}
-    rows.configure(values)
-    both = rows.python(
-        *command[:4], "--task", "mine", "other", "--seed", "1", "--out", "tuned/eng", "--trust-remote-code"
-    )
-    assert both.stdout.splitlines() == ["tuned/eng/mine/1", "tuned/eng/other/1"] and "mine/1 is finished" in both.stderr
-    assert rows.would_run() == {("convert", "eng")}, "the workflow's rows are as they were"
-
-
-def test_of_random_labels_nothing_is_learnt_and_the_score_says_so(rows):
-    write_rows(rows.path, "train.tsv", 96, 1, learnable=False)
-    write_rows(rows.path, "test.tsv", 200, 2, learnable=False)
-    rows.configure(configured("mine", task_seeds=[1], own={"tuning": OWN["tuning"] | {"epochs": 3}}))
-    rows.snakemake("converted/eng", "--until", "tune")
-    folder = rows.path / "results/of/eng/tune/mine.1"
-    eng = read_json(folder / "scores.json")["languages"]["eng"]
-    assert 0.4 < eng["score"] < 0.6
-    beside = f"eng {100 * eng['score']:.1f} (most frequent class {100 * eng['most_frequent']:.1f}"
-    assert beside in manifest.read(folder)["figures"]["summary"]

@@ -2,8 +2,6 @@
 
 import json
 import random
-import tempfile
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,20 +9,11 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
-    BertConfig,
-    BertForSequenceClassification,
-    PreTrainedTokenizerFast,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
 from babelmill.cli import main
-from babelmill.core import manifest
 from babelmill.core.files import read_json
-from conftest import Workspace
-from helpers import DATA
 from helpers.models import seeded
-from helpers.programs.prepared import run_module
 
 pytestmark = pytest.mark.slow
 
@@ -87,32 +76,3 @@ def test_a_toy_task_is_learnt(kind, tmp_path, monkeypatch):
         else:
             assert scores["score"] == 1.0 and scores["majority"] is None, (head, scores["scores_of_epochs"])
             assert predictions["prediction"] == predictions["label"]
-
-
-def publish(hub, repository: str, model) -> None:
-    """Put a model of transformers on the Hub of the tests, with a tokenizer."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        tokens = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-        PreTrainedTokenizerFast(tokenizer_file=str(seeded.TOKENIZER), **tokens).save_pretrained(folder)
-        hub.commit(f"models/{repository}", {path.name: path.read_bytes() for path in Path(folder).iterdir()})
-
-
-def test_a_model_of_the_hub(hub, tmp_path):
-    """A classifier of three classes gets a new head for two; a model that needs a decoder's input is refused."""
-    workspace = Workspace(tmp_path)
-    workspace.configure({"evaluation_data": str(DATA / "official/evaluation_data")})
-    config = BertConfig(vocab_size=seeded.ENTRIES, **BERT, num_labels=3, max_position_embeddings=32)
-    publish(hub, "org/three", BertForSequenceClassification(config))
-    done = run_module("babelmill", "tune", "org/three", "--task", "rte_sound", "--seed", "1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    folder = tmp_path / "tuned/org--three/rte_sound/1"
-    eng = read_json(folder / "scores.json")["languages"]["eng"]
-    assert eng["rows"] == {"train": 40, "chosen_by": 4, "scored": 20, "test": 20} and eng["classes"] == ["0", "1"]
-    assert eng["cut"] > 0 and f"{eng['cut']} rows cut at the end: they have more than 32 tokens" in done.stderr
-    assert len(manifest.read(folder)["figures"]["model"]["commit"]) == 40
-    sizes = {"d_model": 32, "d_ff": 48, "num_layers": 1, "num_heads": 2, "d_kv": 16}
-    publish(hub, "org/t5", T5ForConditionalGeneration(T5Config(vocab_size=seeded.ENTRIES, **sizes)))
-    done = run_module("babelmill", "tune", "org/t5", "--task", "rte", cwd=tmp_path)
-    assert done.returncode == 1 and "this model cannot be fine-tuned for a task" in done.stderr.splitlines()[-1]
-    assert "epoch" not in done.stderr and not [*tmp_path.glob("tuned/org--t5/**/scores.json")]

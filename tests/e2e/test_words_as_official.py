@@ -10,20 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from babelmill.cli import main
-from babelmill.commands.by_hand import made_by_hand
-from babelmill.config.datasets import how_scored
-from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.graph import Graph
-from babelmill.score import score
-from babelmill.stages import ScoreStage
 from babelmill.suites.acquisition import summary, tokens_in_a_sentence
 from babelmill.suites.items import MONTHS
-from babelmill.suites.scoring_model import ScoringModel
 from helpers import DATA
 from helpers.models import seeded
 from helpers.results.fields import undocumented
+from helpers.suite_files import score_suite
 
 pytestmark = pytest.mark.slow
 
@@ -43,27 +37,14 @@ def models(tmp_path_factory):
         for point in (1, 2, 3):
             place = make(found[name] / f"snapshots/chck_{point}M", seed=point)
             about = manifest.read(place)
-            about["figures"] = {
-                "million_words": float(point),
-                "step": point,
-                "tokens": point,
-                "words": point * 1_010_000,
-            }
+            about["figures"] = dict.fromkeys(("million_words", "step", "tokens"), point) | {"words": 1_010_000 * point}
             write_json(place / manifest.NAME, about)
     return found
 
 
-def settings_for(name: str, *methods: str) -> ScoreStage:
-    suite = Configuration([("config.yaml", CONFIG)]).suite(name)
-    values = {"languages": ["eng"], "suite": name, "covered": ["eng"]}
-    values |= {"headline": suite.headline, "methods": list(methods), **how_scored(suite)}
-    return ScoreStage(**values, raw=values)
-
-
 def scored(folder, name: str, out, *methods: str):
     """The rows of items.parquet and scores.json."""
-    items = [made_by_hand(Graph(Configuration([("config.yaml", CONFIG)])), "suite", "eng", name)]
-    score(ScoringModel(folder, {}), items, settings_for(name, *methods), out / "partial", out, [])
+    score_suite(folder, CONFIG, name, out, *methods)
     assert not undocumented(out / "scores.json", "scores.json of a suite")
     return pq.read_table(out / "items.parquet"), read_json(out / "scores.json")
 

@@ -35,7 +35,6 @@ does, and every place that shows a score shows this count, too.
 import contextlib
 import logging
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -53,14 +52,15 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.core.stage_entry import Job
+from babelmill.core.words import plural
 from babelmill.evaluation import rows
 from babelmill.evaluation.likelihood import Model
-from babelmill.evaluation.metrics import DOCUMENTS, Score, described, in_words, pooled
+from babelmill.evaluation.metrics import DOCUMENTS, described, in_words, pooled
 from babelmill.evaluation.rows import Row
 from babelmill.evaluation.validation_text import ValidationText, of_documents
 from babelmill.labels.codes import listed
-from babelmill.labels.evaluation import LabelledText, Report
-from babelmill.labels.prediction import Answers, Predictor, Wanted
+from babelmill.labels.evaluation import LabelledText, report
+from babelmill.labels.prediction import Answers, Predictor
 from babelmill.release.folder.loading import aligned, load, methods_of, tokenizer_of
 from babelmill.runtime import gpu_claims
 from babelmill.stages import EvaluateStage, ExportStage
@@ -73,33 +73,16 @@ from babelmill.training.networks.transformers_models import longest_row
 log = logging.getLogger("babelmill.evaluate")
 
 SAMPLES = 16  # passes over a text for the metric `diffusion`
-Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and metric
-Nats = dict[str, dict[str, dict[str, np.ndarray]]]  # the same of each document
 
 
-class ScoringProgress:
-    """Shows the progress of one score."""
-
-    def __init__(self, name: str, count: int, unit: str = "targets"):
-        self.name, self.done, self.unit = name, 0.0, unit
-        self.bar, self.began = Bar(count), time.monotonic()
-
-    def __call__(self, count: float) -> None:
-        self.done += count
-        rate = self.done / (time.monotonic() - self.began)
-        self.bar.show(self.done, f"{self.name}: {rate:,.0f} {self.unit}/s")
-
-
-def evaluate_model(
+def score_documents(
     folder: Path, texts: dict[str, ValidationText], mask: int, settings: EvaluateStage, metrics: list[str]
-) -> tuple[Scores, Nats]:
-    """Score all variants of an exported model: {language: {variant: {metric: score}}}, and the nats of each document.
+) -> None:
+    """Score the documents of all languages by each variant of an exported model and each metric: `nats` of the texts.
 
     `mask`: the id of the token that hides others. A UserError says that a score is not a number.
     """
     exported, tokenizer, length = export_of(folder), tokenizer_of(folder), settings.evaluation.sequence_length
-    scores: Scores = {language: {} for language in texts}
-    found_nats: Nats = {language: {} for language in texts}
     for variant in exported.variants:
         for metric in metrics:
             named = None if variant == exported.default_variant else variant
@@ -108,24 +91,29 @@ def evaluate_model(
             loaded.config.use_cache = False
             model = Model(loaded, tokenizer, causal=metric == "causal")
             for language, text in texts.items():
+                name = f"{variant} {metric} {language}"
+                nats = nats_of(text, model, metric, mask, length, name)
+                text.nats.setdefault(variant, {})[metric] = nats
+                log.info("%s: %.3f bits per byte", name, text.score(nats)["value"])
 
-                def of_document(number: int, metric: str = metric, text: ValidationText = text) -> list[list[Row]]:
-                    found, seed = list[Row](), int(text.chosen[number])
-                    for i, window in enumerate(text.windows(number, length)):
-                        found += rows.of_method(metric, window, mask, SAMPLES, seed, i, passes=schema.MASKS)
-                    return [found]
 
-                progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
-                found = np.zeros(len(text.tokens))
-                order = sorted(range(len(found)), key=lambda i: len(text.tokens[i]))
-                with contextlib.closing(progress.bar):
-                    for numbers, sums in model.groups(order, of_document):
-                        found[numbers] = [-part.sum() for (part,) in sums]
-                        progress(sum(int(text.scored[number].sum()) for number in numbers))
-                found_nats[language].setdefault(variant, {})[metric] = found
-                score = scores[language].setdefault(variant, {})[metric] = text.score(found)
-                log.info("%s %s %s: %.3f bits per byte", variant, metric, language, score["value"])
-    return scores, found_nats
+def nats_of(text: ValidationText, model: Model, metric: str, mask: int, length: int, name: str) -> np.ndarray:
+    """Return -ln p of each document to score, [documents], read in windows of `length` tokens."""
+
+    def rows_of(number: int) -> list[list[Row]]:
+        found, seed = list[Row](), int(text.chosen[number])
+        for i, window in enumerate(text.windows(number, length)):
+            found += rows.of_method(metric, window, mask, SAMPLES, seed, i, passes=schema.MASKS)
+        return [found]
+
+    found, done = np.zeros(len(text.tokens)), 0
+    order = sorted(range(len(found)), key=lambda i: len(text.tokens[i]))
+    with contextlib.closing(Bar(text.count)) as bar:
+        for numbers, sums in model.groups(order, rows_of):
+            found[numbers] = [-part.sum() for (part,) in sums]
+            done += sum(int(text.scored[number].sum()) for number in numbers)
+            bar.show(done, f"{name}: {done:,} of {plural(text.count, 'token')}")
+    return found
 
 
 def metrics_of(folder: Path) -> list[str]:
@@ -173,28 +161,6 @@ def tokenizer_figures(tokenizer: Tokenizer, language: str, text: ValidationText,
     return figures | ({} if text.vocabulary_used is None else {"vocabulary_used": text.vocabulary_used})
 
 
-def unigram_of(texts: dict[str, ValidationText]) -> dict[str, Score]:
-    """Return the scores of the unigram baseline, {language: score}; none for a model from elsewhere."""
-    return {code: text.score(text.unigram) for code, text in texts.items() if text.unigram is not None}
-
-
-def overall(scores: Scores, texts: dict[str, ValidationText], metrics: list[str]) -> dict[str, Any]:
-    """Return the entries of evaluation.json for all languages together."""
-    whole = [text.whole_bytes for text in texts.values()]
-    unigram = unigram_of(texts)
-    return {
-        "metrics": described([*metrics, *(["unigram"] if unigram else [])]),
-        "variants": {
-            variant: {
-                metric: pooled([scores[language][variant][metric] for language in texts], whole) for metric in metrics
-            }
-            for variant in next(iter(scores.values()))
-        },
-        **({"unigram": pooled([*unigram.values()], whole)} if unigram else {}),
-        "documents": dict(sum((Counter(text.size) for text in texts.values()), Counter())),
-    }
-
-
 def training_codes(shards: list[Path], corpora: list[Path], known: list[str]) -> np.ndarray:
     """Return how many training texts have each code that the model knows, [codes]."""
     counts, index = np.zeros(len(known), np.int64), {code: i for i, code in enumerate(known)}
@@ -213,22 +179,19 @@ def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
     about = read_json(folder / "config.json")["labels"]
     training = training_codes(settings.folders("shards"), corpora, about["codes"])
     text = LabelledText(dict(zip(settings.languages, corpora, strict=True)), settings.labels, about["codes"])
-    methods = ["blocks", "linear"] if about["decoder_layers"] else ["linear"]
+    methods = [schema.Predict(method="blocks")] if about["decoder_layers"] else []
+    methods.append(schema.Predict(method="linear"))
     exported = export_of(folder)
     answers: dict[str, dict[str, Answers]] = {}
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
-        progress = ScoringProgress(variant, len(text.languages) * len(methods), unit="texts")
         try:
-            with contextlib.closing(progress.bar):
-                predictor = Predictor(folder, scoring_device(), named)
-                answers[variant] = {
-                    method: predictor.predict(text.texts, Wanted(method=method), progress) for method in methods
-                }
+            predictor = Predictor(folder, scoring_device(), named)
+            answers[variant] = {asked.method: predictor.predict(text.texts, asked) for asked in methods}
         except UserError as error:
             raise UserError(f"{folder} ({variant}): {error}") from None
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}
-    return Report(text, about, training, names, answers).of(methods[0])
+    return report(text, about, training, names, answers)
 
 
 def run(job: Job[EvaluateStage]) -> None:
@@ -276,22 +239,26 @@ def evaluate_text(settings: EvaluateStage) -> tuple[dict[str, Any], pa.Table]:
                 *(language, text.changed, text.size["scored"]),
             )
     metrics = settings.scores or metrics_of(export)
-    scores, nats = evaluate_model(export, texts, vocabulary.mask, settings, metrics)
-    unigram = unigram_of(texts)
+    score_documents(export, texts, vocabulary.mask, settings, metrics)
     log.info("measuring the tokenizer")
-    evaluation = overall(scores, texts, metrics) | {
+    each, whole = [text.figures() for text in texts.values()], [text.whole_bytes for text in texts.values()]
+    unigram = {"unigram": pooled([one["unigram"] for one in each], whole)} if shards_folders else {}
+    evaluation = {
+        "metrics": described([*metrics, *unigram]),
+        "variants": {
+            variant: {metric: pooled([one["variants"][variant][metric] for one in each], whole) for metric in metrics}
+            for variant in each[0]["variants"]
+        },
+        **unigram,
+        "documents": dict(sum((Counter(text.size) for text in texts.values()), Counter())),
         "vocab_size": vocabulary.entries,
         "sequence_length": settings.evaluation.sequence_length,
-        "languages": {
-            language: {"variants": scores[language], "documents": text.size}
-            | ({"unigram": unigram[language]} if unigram else {})
-            for language, text in texts.items()
-        },
+        "languages": dict(zip(texts, each, strict=True)),
         "tokenizer": {
             language: tokenizer_figures(tokenizer, language, text, settings.lossy) for language, text in texts.items()
         },
     }
-    return evaluation, of_documents(texts, nats)
+    return evaluation, of_documents(texts)
 
 
 if __name__ == "__main__":

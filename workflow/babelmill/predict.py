@@ -16,7 +16,7 @@ from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256
 from babelmill.core.stage_entry import Job
-from babelmill.labels.prediction import held, predict
+from babelmill.labels.prediction import held, predict, review_of
 from babelmill.runtime import gpu_claims
 from babelmill.stages import PredictStage
 
@@ -26,15 +26,15 @@ def run(job: Job[PredictStage]) -> None:
     settings, out = job.settings, job.out.with_suffix(".csv")
     gpu_claims.claim(job.gpus)
     torch.set_num_threads(job.threads)
-    path, review = Path(settings.table["file"]), job.out.with_suffix(".review.csv")
+    path = Path(settings.table["file"])
     if sha256(path) != settings.table.get("sha256"):
         raise UserError(f"{path} has changed since {job.path} was written; run the workflow again")
     how = {key: value for key, value in settings.table.items() if key in schema.Predict.model_fields}
     asked = settings.predict.model_copy(update=how)
     converted = settings.folder("converted")
     with held(job.unfinished):
-        figures = predict(converted, path, asked, out, job.unfinished, review)
-        manifest.write(out.parent, settings, [out.name, review.name], [converted], figures, name=job.out.name)
+        figures = predict(converted, path, asked, out, job.unfinished)
+        manifest.write(out.parent, settings, [out.name, review_of(out).name], [converted], figures, name=job.out.name)
 
 
 if __name__ == "__main__":

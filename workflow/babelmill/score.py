@@ -65,12 +65,10 @@ def report(scored: pa.Table, settings: ScoreStage) -> dict[str, Any]:
     return found
 
 
-def score_suites(
-    model: ScoringModel, suites: list[Path], settings: ScoreStage, partial: Path
-) -> tuple[pa.Table, dict[str, Any]]:
-    """Score the items in a folder for each language; return the rows of the table, and the content of scores.json."""
+def score_suites(model: ScoringModel, settings: ScoreStage, partial: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """Score the items of all languages; return the rows of the table, and the content of scores.json."""
     kind, tables, figures = KINDS[settings.kind], [], {}
-    for code, folder in zip(settings.covered, suites, strict=True):
+    for code, folder in zip(settings.covered, settings.folders("suites"), strict=True):
         figures[code] = manifest.verify(folder, ITEMS)["figures"]
         figures[code].pop("summary", None)  # what the run showed
         table = pq.ParquetFile(folder / ITEMS).read()
@@ -88,13 +86,11 @@ def score_suites(
     return scored, found
 
 
-def score_snapshots(
-    model: ScoringModel, suites: list[Path], settings: ScoreStage, partial: Path
-) -> list[dict[str, Any]]:
+def score_snapshots(model: ScoringModel, settings: ScoreStage, partial: Path) -> list[dict[str, Any]]:
     """Return the entry of scores.json for each snapshot of the run: when it was kept, and its scores by language."""
     found = []
     for name, place, snapshot in model.snapshots():
-        _, scores = score_suites(snapshot, suites, settings, partial / name)
+        _, scores = score_suites(snapshot, settings, partial / name)
         found.append({"name": name, "languages": scores["languages"]} | place)
         log.info("%s: %s", name, in_words(scores))
     if not found:
@@ -102,25 +98,18 @@ def score_snapshots(
     return found
 
 
-def score(
-    model: ScoringModel,
-    suites: list[Path],
-    settings: ScoreStage,
-    partial: Path,
-    out: Path,
-    upstream: list[Path],
-    figures: dict[str, Any] | None = None,
-    corpora: dict[str, Path] | None = None,
-    threads: int = 1,
-) -> None:
-    """Score a model on a suite, and write the results to the folder `out`.
-
-    For `upstream` and `figures`, see `manifest.write`; for `corpora` and `threads`, `overlap`.
-    """
+def score(settings: ScoreStage, partial: Path, out: Path, threads: int = 1) -> None:
+    """Score a model on a suite, and write the results to the folder `out`; for `threads`, see `overlap`."""
+    export = settings.folder("export")
+    corpora = dict(zip(settings.languages, settings.folders("corpora"), strict=False))  # of a baseline, none is here
+    upstream = [*([] if settings.origin else [export]), *settings.folders("suites"), *corpora.values()]
+    if not settings.methods:
+        settings = settings.model_copy(update={"methods": methods_of(export)})
     with locked(partial, "another process that scores the same"):
-        scored, found = score_suites(model, suites, settings, partial)
+        model = ScoringModel(export, settings.origin or None)
+        scored, found = score_suites(model, settings, partial)
         if settings.snapshots and not KINDS[settings.kind].of_run:
-            found["snapshots"] = score_snapshots(model, suites, settings, partial)
+            found["snapshots"] = score_snapshots(model, settings, partial)
         out.mkdir(parents=True, exist_ok=True)
         with atomic_write(out / ITEMS) as file:
             pq.write_table(scored, file, compression="zstd")
@@ -135,25 +124,18 @@ def score(
             files.append(OVERLAP)
             for code in settings.covered:
                 log.info("%s, %s: %s", settings.suite, code, in_training_text(about, code))
-        manifest.write(out, settings, files, upstream, (figures or {}) | {"summary": summary})
+        manifest.write(out, settings, files, upstream, {"summary": summary})
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def run(job: Job[ScoreStage]) -> None:
     """Score a model on a suite."""
-    settings = job.settings
-    export, suites = settings.folder("export"), settings.folders("suites")
-    corpora = dict(zip(settings.languages, settings.folders("corpora"), strict=False))  # of a baseline, none is here
-    if not settings.methods:
-        settings = settings.model_copy(update={"methods": methods_of(export)})
     gpu_claims.claim(job.gpus)
     use_threads(job.threads)
     disable_progress_bar()
     torch.set_num_threads(job.threads)
-    manifest.verify(export)
-    model = ScoringModel(export)
-    upstream = [export, *suites, *corpora.values()]
-    score(model, suites, settings, job.unfinished, job.out, upstream, corpora=corpora, threads=job.threads)
+    manifest.verify(job.settings.folder("export"))
+    score(job.settings, job.unfinished, job.out, job.threads)
 
 
 if __name__ == "__main__":

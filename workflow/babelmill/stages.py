@@ -523,6 +523,7 @@ class ScoreStage(Stage):
     max_items: int | Literal["all"] = "all"
     max_masked_items: int | Literal["all"] = "all"
     snapshots: bool = False
+    origin: dict[str, Any] = {}  # where the model is from, if a user names it for a command
 
     @property
     def how_many(self) -> dict[str, Any]:
@@ -578,6 +579,7 @@ class TuneStage(Stage):
     tuning: dict[str, Any] = {}  # the protocol, with the keys that the task changes
     seed: int = 0
     keep: bool = False  # whether the tuned weights are kept
+    origin: dict[str, Any] = {}  # where the model is from, if a user names it for a command
 
     @classmethod
     def parts(cls, resolved: ResolvedModel) -> list[str]:

@@ -35,7 +35,7 @@ from babelmill.runtime import gpu_claims
 from babelmill.runtime.run_lock import locked
 from babelmill.stages import TuneStage
 from babelmill.tasks import heads, metrics
-from babelmill.tasks.encoding import NONE, Padding, Row, pad, rows_of, spread, targets
+from babelmill.tasks.encoding import NONE, Encoder, Padding, Row, pad, spread, targets
 from babelmill.tasks.rows import PREDICTED, classes_of
 from babelmill.tasks.tuner import Judge, Tuner, held_out, set_seed
 from babelmill.tokens.tokenizer_file import use_threads
@@ -87,14 +87,14 @@ class Tuned(NamedTuple):
     scores: dict[str, Any]
 
 
-def tune_languages(
-    export: Path, made_of: Any, settings: TuneStage, tasks: dict[str, Path], checkpoints: Path, keep_in: Path
-) -> list[Tuned]:
+def tune_languages(settings: TuneStage, tasks: dict[str, Path], checkpoints: Path, keep_in: Path) -> list[Tuned]:
     """Tune the model for the rows of one language, or for those of several at once.
 
-    `tasks`: {language: the folder of its rows}. `made_of` says what its weights are, as JSON; `checkpoints` keeps what
-    killed attempts did; `keep_in` is the folder for tuned weights, if they are kept.
+    `tasks`: {language: the folder of its rows}. `checkpoints` keeps what killed attempts did; `keep_in` is the folder
+    for tuned weights, if they are kept.
     """
+    export = settings.folder("export")
+    made_of = settings.origin or manifest.verify(export)["files"]
     how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
     abouts = [manifest.verify(task) for task in tasks.values()]
     classes = classes_of([name for about in abouts for name in about["figures"]["classes"]])
@@ -109,13 +109,11 @@ def tune_languages(
     if how.shuffle == "epoch":
         set_seed(settings.seed)  # once more, as the Trainer does when it is made
     longest = longest_of(model, export, how)
-
-    def read(task: Path, split: str) -> list[Row]:
-        return rows_of(task, split, tokenizer, classes, longest, how, model.reads_types)
-
+    numbers = {name: number for number, name in enumerate(classes)}
+    encoder = Encoder(tokenizer, numbers, longest, how, model.reads_types)
     log.info("reading the rows of %s", " ".join(tasks))
     with heads.refusing(export):
-        trains, tests = ([read(task, split) for task in tasks.values()] for split in ("train", "test"))
+        trains, tests = ([encoder.rows(task, split) for task in tasks.values()] for split in ("train", "test"))
     train = trains[0] if len(tasks) == 1 else equal_shares(trains)
     cuts = [sum(row.cut for row in first + second) for first, second in zip(trains, tests, strict=True)]
     batch = 1 if how.held_out else how.test_batch or 1
@@ -157,7 +155,7 @@ def tune_languages(
             **{key: about["figures"][key] for key in ("test_rows_in_train", "test_rows_without_text")},
         }
         if f"{PREDICTED}.parquet" in about["files"]:
-            others = read(task, PREDICTED)
+            others = encoder.rows(task, PREDICTED)
             more = predictions_of(code, classes, others, tuner.predict(others), tagging)
         found.append(Tuned(predictions_of(code, classes, rows, logits, tagging), more, scores))
     if settings.keep:
@@ -214,27 +212,15 @@ def scores_of(
     return {**found[settings.metric], "metrics": found, "classes": classes, "majority": same}
 
 
-def tune(
-    export: Path,
-    made_of: Any,
-    settings: TuneStage,
-    tasks: list[Path],
-    checkpoints: Path,
-    out: Path,
-    upstream: list[Path],
-    figures: dict[str, Any] | None = None,
-) -> None:
-    """Tune a model for each language of a task, and write the results to the folder `out`.
-
-    For `made_of` see `tune_languages`; for `upstream` and `figures` see `manifest.write`.
-    """
+def tune(settings: TuneStage, checkpoints: Path, out: Path) -> None:
+    """Tune a model for each language of a task, and write the results to the folder `out`."""
     found: dict[str, Tuned] = {}
-    began, steps, pairs = time.monotonic(), 0, [*zip(settings.covered, tasks, strict=True)]
+    began, steps, pairs = time.monotonic(), 0, [*zip(settings.covered, settings.folders("tasks"), strict=True)]
     with locked(checkpoints, "another process that tunes the same"):
         (out / manifest.NAME).unlink(missing_ok=True)  # that of earlier results, beside files that will be new
         shutil.rmtree(out / "model", ignore_errors=True)
         for together in [pairs] if settings.joint else [[pair] for pair in pairs]:
-            each = tune_languages(export, made_of, settings, dict(together), checkpoints, out / "model")
+            each = tune_languages(settings, dict(together), checkpoints, out / "model")
             found |= zip((code for code, _ in together), each, strict=True)
             steps += each[0].scores["steps"]
         languages = {code: each.scores for code, each in found.items()}
@@ -255,7 +241,8 @@ def tune(
         shown = ", ".join(in_words(code, each) for code, each in languages.items())
         summary = f"{settings.metric}: {shown}; {plural(steps, 'step')}"
         about = {"seconds": round(time.monotonic() - began, 1), "steps": steps, "device": device, "summary": summary}
-        manifest.write(out, settings, files, upstream, about | (figures or {}))
+        upstream = [*([] if settings.origin else settings.folders("export")), *settings.folders("tasks")]
+        manifest.write(out, settings, files, upstream, about)
     log.info("%s, seed %d, %s", settings.task, settings.seed, summary)
     with contextlib.suppress(OSError):
         shutil.rmtree(checkpoints)
@@ -269,13 +256,11 @@ def in_words(code: str, scores: dict[str, Any]) -> str:
 
 def run(job: Job[TuneStage]) -> None:
     """Tune, score and write the results."""
-    settings = job.settings
-    export, tasks = settings.folder("export"), settings.folders("tasks")
     gpu_claims.claim(job.gpus)
     use_threads(job.threads)
     disable_progress_bar()
     torch.set_num_threads(job.threads)
-    tune(export, manifest.verify(export)["files"], settings, tasks, job.unfinished, job.out, [export, *tasks])
+    tune(job.settings, job.unfinished, job.out)
 
 
 if __name__ == "__main__":

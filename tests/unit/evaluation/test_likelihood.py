@@ -128,26 +128,26 @@ def test_what_rows_begin_with_alike_is_read_once_and_changes_no_score(kind, posi
     assert read == 17 + branches + 4
 
 
-def test_scores_are_kept_until_what_they_depend_on_changes(tmp_path):
-    Kept(tmp_path / "causal", {"a": 1}).add([7, 5], np.arange(4.0).reshape(2, 2))
-    again = Kept(tmp_path / "causal", {"a": 1})
-    again.add([6], np.array([[8.0, 9.0]]))
-    assert np.concatenate(Kept(tmp_path / "causal", {"a": 1}).found).tolist() == [[7, 0, 1], [5, 2, 3], [6, 8, 9]]
-    assert Kept(tmp_path / "masked", {"a": 1}).found == [] == Kept(tmp_path / "causal", {"a": 2}).found
-    assert not [*(tmp_path / "causal").iterdir()], "what nobody asks for is gone"
+def kept_in(folder, made_of, *added: tuple[int, float]) -> list:
+    """What is kept, after more was added."""
+    kept = Kept(folder, made_of)
+    for item, score in added:
+        kept.add([item], np.array([[score]]))
+    return [part.tolist() for part in kept.found]
 
 
 @pytest.mark.parametrize("place", [0, 100, -9])
-def test_no_flipped_bit_becomes_a_score(tmp_path, place):
-    Kept(tmp_path, {}).add([7], np.array([[0.5]]))
-    Kept(tmp_path, {}).add([8], np.array([[1.5]]))
-    first = min(tmp_path.iterdir())
+def test_scores_are_kept_until_what_they_depend_on_changes_and_no_flipped_bit_becomes_one(tmp_path, place):
+    folder = tmp_path / "causal"
+    assert kept_in(folder, {"a": 1}, (7, 0.5)) == [[[7, 0.5]]]
+    assert kept_in(folder, {"a": 1}, (8, 1.5)) == [[[7, 0.5]], [[8, 1.5]]]
+    first = min(folder.iterdir())
     content = bytearray(first.read_bytes())
     content[place if place <= 0 else content.index(np.float64(0.5).tobytes()) + 6] ^= 1
     first.write_bytes(content)
-    (kept := Kept(tmp_path, {})).add([9], np.array([[2.5]]))
-    assert [part.tolist() for part in kept.found] == [[[8, 1.5]], [[9, 2.5]]]
-    assert [part.tolist() for part in Kept(tmp_path, {}).found] == [[[8, 1.5]], [[9, 2.5]]]
+    assert kept_in(folder, {"a": 1}, (9, 2.5)) == [[[8, 1.5]], [[9, 2.5]]] == kept_in(folder, {"a": 1})
+    assert kept_in(tmp_path / "masked", {"a": 1}) == [] == kept_in(folder, {"a": 2})
+    assert not [*folder.iterdir()], "what nobody asks for is gone"
 
 
 def test_a_tokenizer_without_a_token_to_begin_with_is_one_line():

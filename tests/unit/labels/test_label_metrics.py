@@ -25,21 +25,6 @@ def sets(lists) -> csr_array:
     return metrics.indicator(lists, CODES + 2)
 
 
-def test_figures_are_what_their_definitions_say(drawn):
-    truth, guesses = drawn
-    ours = metrics.figures(sets(truth), sets(guesses))
-    pairs = [({*codes}, {*guess}) for codes, guess in zip(truth, guesses, strict=True)]
-    assert ours["exact"] == pytest.approx(np.mean([true == guess for true, guess in pairs])) and 0 < ours["exact"] < 1
-    right, of, said = (sum(map(len, each)) for each in ([a & b for a, b in pairs], truth, guesses))
-    micro = {"precision": right / said, "recall": right / of, "f1": 2 * right / (said + of)}
-    assert ours["micro"] == pytest.approx(micro)
-    by_code = [
-        (sum(code in a & b for a, b in pairs), sum(code in b for _, b in pairs), sum(code in a for a, _ in pairs))
-        for code in range(CODES + 2)
-    ]
-    assert ours["macro"]["f1"] == pytest.approx(np.mean([2 * hits / (said + of) for hits, said, of in by_code]))
-
-
 def test_a_code_that_is_not_known_is_always_missed():
     """It lowers recall, and its text is not exact; whoever predicts all other codes rightly has no more."""
     truth = sets([[0], [1, 9], [9]])

@@ -221,20 +221,6 @@ def test_the_loss_of_one_code_a_text_is_its_cross_entropy():
     torch.testing.assert_close(found, F.cross_entropy(scores, codes, reduction="none"))
 
 
-@pytest.mark.parametrize(("code", "steps"), [("classes", 150), ("general", 90)])
-def test_it_is_learnt(make, code, steps):
-    trainer = make(code=code, max_steps=steps)
-    before = trainer.validation.measure()
-    for number in range(steps):
-        trainer.run_step(number)
-    after = trainer.validation.measure()
-    assert after["loss"] < 0.6 * before["loss"] and after["accuracy"] > 0.6 > 2 * before["accuracy"]
-    if code == "general":
-        assert after["loss_blocks"] < 0.3 < before["loss_blocks"]
-    else:
-        assert after["loss_blocks"] is None and after["loss"] == after["loss_classes"]
-
-
 @pytest.mark.parametrize("code", ["classes", "general"])
 def test_rows_without_targets_add_nothing(make, code):
     """Such as fill up the passes of a process that has fewer than the others."""

@@ -27,19 +27,8 @@ def test_what_is_written_is_what_was_read(tmp_path):
         write_table(tmp_path / name, pd.DataFrame(rows, columns=["text", "predicted"]))
         assert list(Table(tmp_path / name, form=Form(quoting="csv"))) == rows
     assert (tmp_path / "out.csv").read_bytes().startswith(b'text,predicted\n"a\rb","yes"\n')
-
-
-def test_no_spreadsheet_runs_what_is_written(tmp_path):
-    """A cell that begins like a formula gets one `'`; codes such as -1 and texts with lines stay."""
-    rows = [["=HYPERLINK(1)", "-1", "two\nlines"], ["+cmd|x", "+", "a\x1b[2J"], ["'=1", "E11.0", "'quoted'"]]
-    write_table(tmp_path / "out.csv", pd.DataFrame(rows, columns=["@text", "predicted", "more"]))
-    columns, *written = csv.reader((tmp_path / "out.csv").read_text().splitlines(keepends=True))
-    assert columns == ["'@text", "predicted", "more"]
-    assert written == [
-        ["'=HYPERLINK(1)", "-1", "two\nlines"],
-        ["'+cmd|x", "+", "a\\x1b[2J"],
-        ["''=1", "E11.0", "'quoted'"],
-    ]
+    write_table(tmp_path / "out.csv", pd.DataFrame([["=HYPERLINK(1)", "-1"]], columns=["@text", "predicted"]))
+    assert (tmp_path / "out.csv").read_text() == "'@text,predicted\n'=HYPERLINK(1),-1\n", "no spreadsheet runs it"
 
 
 def test_the_columns_that_are_predicted_and_how_certain_their_rows_are():
@@ -103,12 +92,6 @@ def test_the_folder_says_whether_the_training_had_contexts(corpus, there):
     configuration = Configuration([("test", {"languages": languages, "corpus": {"label_columns": ["code1"]}})])
     sections = [configuration.corpus(code).corpus for code in ("eng", "deu")]
     assert completed({"labels": {}}, {"labels": {"codes": []}}, sections)["labels"] == {"contexts": there}
-
-
-def test_the_name_of_a_corpus_is_no_language_of_the_card():
-    languages = {"occ_uk": {"name": "Occupations"}, "fao": {"name": "Faroese"}, "yrke": {"name": "Yrker", "tag": "no"}}
-    configuration = Configuration([("test", {"languages": languages})])
-    assert [configuration.table[code].tag for code in languages] == ["", "fao", "no"]
 
 
 def test_a_column_that_is_not_there_is_found_before_the_training(folder):

@@ -1,9 +1,6 @@
 """Test items in the training text: all that stand there are found, nothing else is, and the score without them."""
 
-import random
-import re
 import shutil
-import unicodedata
 from pathlib import Path
 
 import pytest
@@ -13,101 +10,60 @@ from babelmill.evaluation.overlaps import in_training_text
 from babelmill.score import report
 from babelmill.stages import ScoreStage
 from babelmill.suites.overlap import overlap
-from babelmill.suites.sought import Sought, sought
+from babelmill.suites.sought import sought, words_of
 from helpers.results.fields import undocumented
 from helpers.stages import write_corpus
 from helpers.suite_files import pairs_of
 
-CHINESE = re.compile("[\u3000-\u9fff]")
+LONG = " ".join(f"w{number}" for number in range(20))
+FILLER = " ".join(f"filler{number}" for number in range(3000))
 
 
-def words_of(text: str) -> list[str]:
-    """The words of a text, found in another way than by bytes."""
-    text = unicodedata.normalize("NFC", text).lower()
-    kept = "".join(" " if unicodedata.category(each)[0] in "PSZC" else each for each in text)
-    return CHINESE.sub(lambda match: f" {match[0]} ", kept).split()
+@pytest.mark.parametrize(
+    ("item", "document"),
+    [
+        ("The dog sees it.", "THE DOG\u2014\u201csees\u201d,\n\u3000it!"),
+        ("Ein caf\u00e9, \u0434\u043e\u043c, Stra\u00dfe", "ein CAFE\u0301 \u0434\u043e\u043c stra\u00dfe"),
+        ("one two three four", f"{FILLER}. One two. Three four{FILLER[:6]} one two three four {FILLER}"),
+        (LONG, f"w6 {LONG[:-4]}"),
+        (LONG, " ".join(f"w{number}" for number in range(7, 20))),
+        ("one two three four", None),
+        *((f"The magni{mark}ficent elephant sees", "the magnificent elephant sees") for mark in "\u00ad\u200c\u200d\u2060"),
+        *(("the magnificent elephant sees", f"the magni{mark}ficent elephant sees") for mark in "\ufe0f\U000e0100"),
+        ("the magnificent elephant sees", "the\u200bmagnificent\u200belephant sees"),
+        ("\u6211\u4eec\u4eca\u5929\u53bb\u770b\u5927\u72d7", "\u6211\u4eec\u4eca\u5929\uff0c\u53bb\u770b\u5927\u72d7\u3002"),
+        ("\u72d7" * 30, "\u72d7" * 26),
+    ],
+)  # fmt: skip
+def test_items_are_found_whatever_the_clothes_of_their_words(item, document):
+    """A text of 4 words or more, or any 13 words of a longer one; two characters of Chinese count as a word."""
+    asked = sought([["otherwise it is not here"], [item, "nor is this one there"]])
+    (found,) = asked.found_in([document or item])
+    assert asked.items_of(found) == [1] and not asked.short
+    assert f" {asked.words_of(found[0])} " in f" {' '.join(words_of(document or item))} "
 
 
-def by_hand(items: list[list[str]], documents: list[str]) -> set[int]:
-    """The items that stand in documents."""
-    whole = "\n".join(f" {' '.join(words_of(document))} " for document in documents)
-    found = set()
-    for i, texts in enumerate(items):
-        for words in map(words_of, texts):
-            unit = 2 if 2 * sum(bool(CHINESE.match(word)) for word in words) > len(words) else 1
-            size = min(len(words), 13 * unit)
-            parts = (" ".join(words[k : k + size]) for k in range(len(words) - size + 1))
-            if len(words) >= 4 * unit and any(f" {part} " in whole for part in parts):
-                found.add(i)
-    return found
+@pytest.mark.parametrize(
+    ("item", "document"),
+    [
+        ("one two three four", "one two three. fours"),
+        ("one two three four", "one two three"),
+        ("one two three four", "xone two three four"),
+        (LONG, " ".join(f"w{number}" for number in range(8, 20))),
+        ("the magnificent elephant sees", "the magni\u200bficent elephant sees"),
+        ("\u72d7" * 30, "\u72d7" * 25),
+    ],
+)
+def test_nothing_else_is_found(item, document):
+    asked = sought([[item], ["no more words"], ["\u6211\u4eec\u770b\u72d7"]])
+    assert asked.found_in([document, "no more words", "\u6211\u4eec\u770b\u72d7"]) == [[], [], []]
+    assert asked.short == [1, 2], "so few words say nothing"
 
 
-def disguised(text: str, generator: random.Random) -> str:
-    """The words of a text in other clothes."""
-    marks = ["\n", ", ", "\u2026 ", " \u201c", "\u201d\u3000", "! ", "\t\u2014 ", "\u00a0"]
-    words = [generator.choice([str.upper, str.lower, str.title])(word) for word in text.split(" ")]
-    text = "".join(word + generator.choice([" ", *marks]) for word in words)
-    return unicodedata.normalize(generator.choice(["NFC", "NFD"]), text)
-
-
-def pairs(asked: Sought, texts: list[str]) -> list[tuple[int, int]]:
-    """Which texts hold which sequences."""
-    return [(i, sequence) for i, found in enumerate(asked.found_in(texts)) for sequence in found]
-
-
-def test_all_that_stands_in_the_text_is_found_and_nothing_else():
-    """With few words, so that many sequences are nearly there; in a long document, too."""
-    generator = random.Random(0)
-    vocabulary = ["the", "dog", "caf\u00e9", "\u0434\u043e\u043c", "Stra\u00dfe", "na\u00efve", "a", "one"]
-    vocabulary += [f"word{i}" for i in range(200)]
-
-    def words(count: int) -> str:
-        return " ".join(generator.choices(vocabulary, k=count))
-
-    items = [[words(generator.randint(1, 30)) for _ in range(2)] for _ in range(600)]
-    documents = [words(generator.randint(0, 40)) for _ in range(200)] + [words(3000)]
-    for item in generator.sample(items, 150):
-        text = generator.choice(item).split(" ")
-        some = generator.randint(0, max(0, len(text) - 13))
-        planted = disguised(" ".join(text[some : some + 13] if len(text) > 13 else text), generator)
-        if generator.random() < 0.5:
-            documents.append(f"{words(3)}\n{planted} {words(3)}.")
-        else:
-            at = generator.randrange(15_000)  # in the middle of a word
-            documents[200] = f"{documents[200][:at]}. {planted}{documents[200][at:]}"
-    for item in generator.sample(items, 50):  # all but the last word, or cut by the end of a document
-        text = item[0].rpartition(" ")[0]
-        documents += [f"{text} otherwise", text, item[0].rpartition(" ")[2]]
-    expected = by_hand(items, documents)
-    assert 100 < len(expected) < 300
-    asked = sought(items)
-    found = pairs(asked, documents)
-    assert set(asked.items_of({sequence for _, sequence in found})) == expected
-    for text, sequence in found:
-        assert f" {asked.words_of(sequence)} " in f" {' '.join(words_of(documents[text]))} "
-    short = [i for i, item in enumerate(items) if max(len(words_of(text)) for text in item) < 4]
-    assert asked.short == short and short
-
-
-def test_two_characters_of_chinese_count_as_a_word():
-    items = [["\u6211\u4eec\u770b\u72d7"], ["\u6211\u4eec\u4eca\u5929\u53bb\u770b\u5927\u72d7"], ["\u72d7" * 30]]
-    asked = sought(items)
-    assert asked.short == [0], "four characters say nothing"
-    documents = [
-        "\u4ed6\u8bf4\uff1a\u6211\u4eec\u4eca\u5929\uff0c\u53bb\u770b\u5927\u72d7\u3002\u6211\u4eec\u770b\u72d7",
-        "\u72d7" * 25,
-        "\u72d7" * 26,
-    ]
-    texts, sequences = zip(*pairs(asked, documents), strict=True)
-    assert texts == (0, 2) and asked.items_of(sequences) == [1, 2]
-
-
-@pytest.mark.parametrize("mark", ["\u00ad", "\u200c", "\u200d", "\u2060", "\ufe0f", "\U000e0100"])
-def test_characters_inside_words_that_nobody_sees_do_not_matter(mark):
-    asked = sought([["The magnificent elephant sees it."]])
-    assert asked.found_in([f"the magni{mark}ficent ele{mark}phant sees it"])[0]
-    assert not asked.found_in(["the magni\u200bficent elephant"])[0]
-    assert asked.found_in(["the\u200bmagnificent\u200belephant sees it"])[0], "this one is a space"
+def test_texts_that_begin_alike_are_told_apart():
+    asked = sought([["one two three four five"], ["one two three four"], ["one two three four six"]])
+    found = asked.found_in(["one two three four six", "one two three four", "one two three four five"])
+    assert [asked.items_of(each) for each in found] == [[1, 2], [1], [0, 1]]
 
 
 PAIRS = [

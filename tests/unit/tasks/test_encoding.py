@@ -10,25 +10,13 @@ from transformers import CanineTokenizer, PreTrainedTokenizerFast
 from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError
 from babelmill.tasks import encoding, metrics
-from babelmill.tasks.encoding import (
-    NONE,
-    Padding,
-    Row,
-    pad,
-    rows_of,
-    sentences,
-    spread,
-    targets,
-    texts,
-    words_of_pieces,
-)
+from babelmill.tasks.encoding import NONE, Encoder, Padding, Row, pad, spread, targets, words_of_pieces
 from babelmill.tasks.rows import SCHEMA
 from babelmill.tune import equal_shares
+from unit.tasks.test_tuner import HOW
 
 WORDS = ["the", "quick", "don't", "日本", "10 000"]
 TEXT = ["the quick fox", "do n't", "日 本 国", "1 0 000"]
-HOW = {"head": "model", "longest": 16, "epochs": 1, "batch": 8, "learning_rate": 0.05, "schedule": "cosine"}
-HOW |= {"shuffle": "state", "select": "best", "seeds": [1]}
 
 
 def byte_level(prefix_space: bool) -> PreTrainedTokenizerFast:
@@ -70,12 +58,13 @@ BERTS = of_words({"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]
 TOKENIZERS = {"byte level": byte_level(False), "with a prefix space": byte_level(True), "word pieces": word_pieces()}
 
 
-def how(**changes) -> Tuning:
-    return Tuning.model_validate(HOW | changes)
+def encoder(tokenizer, longest: int = 16, types: bool = False, **changes) -> Encoder:
+    how = Tuning.model_validate(HOW | changes)
+    return Encoder(tokenizer, {"A": 0, "B": 1}, longest, how, types)
 
 
 def tagged(tokenizer, *found: list[str], longest: int = 100, **changes) -> list[Row]:
-    return sentences(tokenizer, found, [["A"] * len(each) for each in found], {"A": 0}, longest, how(**changes))
+    return encoder(tokenizer, longest, **changes).sentences(found, [["A"] * len(each) for each in found])
 
 
 def ids_of(rows: list[Row]) -> list[list[int]]:
@@ -121,11 +110,11 @@ def test_a_tokenizer_that_does_not_say_where_its_tokens_stand():
 
 def test_the_texts_of_a_pair_are_told_apart():
     """BERT reads the type of each token, as transformers' Trainer gives it; a single text has only one type."""
-    given = BERTS, ["a b", "a"], ["b", "b"], ["x", "y"], {"x": 0, "y": 1}, 16, how()
-    pairs = texts(*given, types=True)
+    given = ["a b", "a"], ["b", "b"], ["A", "B"]
+    pairs = encoder(BERTS, types=True).texts(*given)
     assert [row.tokens["token_type_ids"] for row in pairs] == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1]]
-    assert {*texts(*given)[0].tokens} == {"input_ids"} and targets(pairs).tolist() == [0, 1]
-    (single,) = texts(BERTS, ["a b"], [None], ["x"], {"x": 0}, 16, how(), types=True)
+    assert {*encoder(BERTS).texts(*given)[0].tokens} == {"input_ids"} and targets(pairs).tolist() == [0, 1]
+    (single,) = encoder(BERTS, types=True).texts(["a b"], [None], ["A"])
     assert {*single.tokens} == {"input_ids"}
     found = pad(pairs[::-1], Padding(4, True, None))
     assert found["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1]]
@@ -139,19 +128,19 @@ def test_rows_are_encoded_in_portions_and_without_ends_that_nothing_reads(monkey
         expected = BERTS(*given, truncation=True, max_length=16)["input_ids"]
         for most in (1, 2, 100):
             monkeypatch.setattr(encoding, "AT_ONCE", most)
-            found = texts(BERTS, firsts, seconds, [*"abcde"], dict.fromkeys("abcde", 0), 16, how())
+            found = encoder(BERTS).texts(firsts, seconds, [*"ABABA"])
             assert ids_of(found) == expected and sum(row.cut for row in found) == (2 if None in seconds else 3)
     seen: list[int] = []
     monkeypatch.setattr(PreTrainedTokenizerFast, "__call__", lambda self, texts, **_: seen.append(len(texts[0])) or {})
     with pytest.raises(KeyError):
-        texts(BERTS, ["a " * 100_000], [None], ["x"], {"x": 0}, 16, how())
+        encoder(BERTS).texts(["a " * 100_000], [None], ["A"])
     assert seen == [16 * encoding.PER_TOKEN], "a tokenizer keeps all that it cuts off"
 
 
 def test_the_name_of_a_special_token_in_a_text_is_plain_text():
     """As in training; the challenge's scripts read it as the special token, and so do its protocols."""
     for plain, token in ((True, 2), (False, 4)):
-        (row,) = texts(BERTS, ["b [MASK] b"], [None], ["x"], {"x": 0}, 16, how(plain_text=plain))
+        (row,) = encoder(BERTS, plain_text=plain).texts(["b [MASK] b"], [None], ["A"])
         assert row.tokens["input_ids"] == [0, 3, token, 3, 1]
         (row,) = tagged(BERTS, ["b", "[MASK]", "b"], plain_text=plain)
         assert row.tokens["input_ids"] == [0, 3, token, 3, 1] and row.reached.all()
@@ -159,10 +148,10 @@ def test_the_name_of_a_special_token_in_a_text_is_plain_text():
 
 def test_a_row_without_tokens(tmp_path):
     """A tokenizer such as GPT-2's adds none, and a model answers an empty row with numbers that mean nothing."""
-    table = {"text": ["a", ""], "pair": [None, None], "label": ["0", "1"], "whole": [True, False]}
+    table = {"text": ["a", ""], "pair": [None, None], "label": ["A", "B"], "whole": [True, False]}
     pq.write_table(pa.Table.from_pydict(table, SCHEMA), tmp_path / "train.parquet")
     with pytest.raises(UserError, match="row 2 of the split train is empty, or the model's tokenizer makes no token"):
-        rows_of(tmp_path, "train", of_words({}), ["0", "1"], 16, how())
+        encoder(of_words({})).rows(tmp_path, "train")
 
 
 def test_equal_shares_of_languages():

@@ -12,6 +12,8 @@ from transformers import (
     BertModel,
     GPT2Config,
     GPT2Model,
+    T5Config,
+    T5ForConditionalGeneration,
     XLNetConfig,
     XLNetModel,
 )
@@ -22,11 +24,9 @@ from babelmill.tasks.encoding import NONE, Padding, Row, pad
 from babelmill.tasks.heads import ChallengeHead, OwnHead, model_of
 from babelmill.tasks.tuner import set_seed
 from babelmill.tune import longest_of, try_out
-from unit.tasks.test_tuner import encoded
+from unit.tasks.test_tuner import HOW, encoded
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-HOW = {"head": "model", "longest": 16, "epochs": 1, "batch": 8, "learning_rate": 0.05, "schedule": "cosine"}
-HOW |= {"shuffle": "state", "select": "best", "seeds": [1]}
 BERT = BertConfig(vocab_size=40, max_position_embeddings=12, **SMALL)
 SHAPE_OF_GPT2 = {"vocab_size": 40, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 12}
 RIGHT = Padding(9, False, None)
@@ -110,6 +110,13 @@ def test_models_of_labels_and_weights_of_other_shapes(tmp_path):
     write_json(tmp_path / "config.json", config | {"labels": {"codes": ["a", "b"]}})
     with pytest.raises(UserError, match="a model of labels cannot be fine-tuned for a task; use the model that"):
         head_of(tmp_path, head="challenge")
+
+
+def test_a_model_that_needs_the_input_of_a_decoder_is_refused(tmp_path):
+    sizes = {"d_model": 32, "d_ff": 48, "num_layers": 1, "num_heads": 2, "d_kv": 16}
+    saved(T5ForConditionalGeneration(T5Config(vocab_size=40, **sizes)), tmp_path)
+    with pytest.raises(UserError, match=r"this model cannot be fine-tuned for a task: .*; use another model"):
+        try_out(head_of(tmp_path, head="challenge"), tmp_path, rows([5, 6]), RIGHT)
 
 
 def test_the_longest_row_is_that_of_the_model(tmp_path):

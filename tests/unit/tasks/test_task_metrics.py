@@ -69,14 +69,12 @@ def test_one_seed_each_is_tested_by_mcnemar_and_several_by_the_bootstrap(labels)
 
 
 def test_tags_of_words_are_compared_by_sentences():
-    """By hand: sentences drawn one by one. Words of a sentence that are right or wrong together make it wide."""
+    """Words of a sentence that are right or wrong together make the interval wide: as that of 40 texts, not of 400."""
     random = np.random.default_rng(3)
-    right = np.stack([10 * (random.random(40) < share) for share in (0.8, 0.6)])
-    sides = [np.stack([each, *[np.full(40, 10)] * 2], 1)[None] for each in right]
-    found = metrics.compared_words(sides)
-    assert found.value == pytest.approx((right[0] - right[1]).mean() / 10)
-    drawn = [right[:, random.integers(40, size=40)].mean(1) / 10 for _ in range(3000)]
-    assert found[1:3] == pytest.approx(np.quantile([a - b for a, b in drawn], (0.025, 0.975)), abs=0.03)
+    right = np.stack([random.random(40) < share for share in (0.8, 0.6)]).astype(int)
+    sides = [np.stack([10 * each, *[np.full(40, 10)] * 2], 1)[None] for each in right]
+    texts, _ = metrics.compared("accuracy", np.ones(40, int), tuple(right[:, None]), 2)
+    assert metrics.compared_words(sides)[:3] == pytest.approx(texts[:3], abs=0.03)
     assert metrics.compared_words([sides[0], sides[0]]).p == 1
 
 

@@ -22,7 +22,7 @@ from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_object, sha256
 from babelmill.core.stage_entry import Job
 from babelmill.graph import Graph
-from babelmill.stages import Stage
+from babelmill.stages import ScoreStage, TuneStage
 
 log = logging.getLogger("babelmill.by_hand")
 CONVERTED = Path("converted")
@@ -121,30 +121,30 @@ def languages_asked(graph: Graph, stage: str, name: str, covered: Iterable[str],
     return languages
 
 
-def made_by_hand(graph: Graph, stage: str, code: str, part: str) -> Path:
-    """Return the folder of a suite or task (`part`) in a language, made from the present settings."""
-    result = graph.result(stage, code, part)
-    if not result.is_there:
-        graph.write(result)
-        run = importlib.import_module(f"babelmill.{stage}").run
-        run(Job(result.stage, result.settings_file, 1, 0, argparse.Namespace()))
-    return result.path
+def made_by_hand(graph: Graph, stage: str, languages: list[str], part: str) -> list[str]:
+    """Return the folders of a suite or task (`part`) in some languages, made from the present settings."""
+    results = [graph.result(stage, code, part) for code in languages]
+    run = importlib.import_module(f"babelmill.{stage}").run
+    for result in results:
+        if not result.is_there:
+            graph.write(result)
+            run(Job(result.stage, result.settings_file, 1, 0, argparse.Namespace()))
+    return [result.path.as_posix() for result in results]
 
 
-def is_done(out: Path, settings: Stage, origin: dict[str, Any], read: list[Path]) -> bool:
-    """Return whether a folder has the results of this model, these settings and these items, by this release.
+def is_done(out: Path, settings: ScoreStage | TuneStage) -> bool:
+    """Return whether a folder has the results of these settings, by this release.
 
     A UserError says that it has those of a model from elsewhere.
     """
     if not (out / manifest.NAME).is_file():
         return False
     about = manifest.read(out)
-    there = about["figures"].get("model", {})
-    if any(there.get(key) != origin.get(key) for key in ("folder", "repository")):
+    there = about["settings"].get("origin", {})
+    if any(there.get(key) != settings.origin.get(key) for key in ("folder", "repository")):
         whose = there.get("folder") or there.get("repository") or "another model"
         raise UserError(f"{out}: holds the scores of {whose}; name another folder with --out, or delete this folder")
-    now = __version__, settings.raw, {path.as_posix(): manifest.digest(path) for path in read}, origin
-    done = now == (about["version"], about["settings"], about["upstream"], there) and not manifest.missing(out)
+    done = (about["version"], about["settings"]) == (__version__, settings.raw) and not manifest.missing(out)
     if done:
         log.info("%s is finished", out)
     return done

@@ -41,11 +41,10 @@ def run(args: argparse.Namespace) -> None:
         asked = Predict.model_validate(given)
     except ValidationError as error:
         raise UserError(worded(error, given, "predict")[1]) from None
-    from babelmill.predict import held, predict  # imports PyTorch
+    from babelmill.predict import held, predict, review_of  # imports PyTorch
 
     partial = args.out.with_name(f".{args.out.name}.partial")
-    review = args.out.with_suffix(f".review{args.out.suffix}")
     with held(partial):
-        if there := [path for path in (args.out, review) if path.exists()]:
+        if there := [path for path in (args.out, review_of(args.out)) if path.exists()]:
             raise UserError(f"{there[0]} exists already; delete it, or name another file")
-        predict(args.model, args.table, asked, args.out, partial, review)
+        predict(args.model, args.table, asked, args.out, partial)

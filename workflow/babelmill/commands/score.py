@@ -60,23 +60,19 @@ def run(args: argparse.Namespace) -> None:
     folder, origin, name = by_hand.model_folder(args, configuration.known_models())
     from babelmill.release.folder.loading import methods_of
     from babelmill.score import score  # imports PyTorch
-    from babelmill.suites.scoring_model import ScoringModel
 
     by_hand.quiet_transformers()
     values = {"languages": languages, "suite": args.suite, "covered": languages, "headline": suite.headline}
     values |= how_scored(suite) | {"methods": methods_of(folder)}
     named = args.model.removeprefix("converted/").rstrip("/")
     evaluation = configuration.model(named if named in configuration.known_models() else languages[0]).evaluation
-    values |= {
-        "max_items": evaluation.max_items,
-        "max_masked_items": evaluation.max_masked_items,
-    }
+    values |= {"max_items": evaluation.max_items, "max_masked_items": evaluation.max_masked_items}
+    made_from = {"export": [str(folder)], "suites": by_hand.made_by_hand(graph, "suite", languages, args.suite)}
+    values |= {"made_from": made_from, "origin": origin}
     settings = ScoreStage(**values, raw=values)
     out = args.out or Path("scores", name, args.suite)
-    suites = [by_hand.made_by_hand(graph, "suite", code, args.suite) for code in languages]
-    if not by_hand.is_done(out, settings, origin, suites):
-        model = ScoringModel(folder, origin)
-        score(model, suites, settings, out / "partial", out, suites, {"model": origin})
+    if not by_hand.is_done(out, settings):
+        score(settings, out / "partial", out)
     print(out)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from babelmill.core.files import atomic_write, canonical_json
 
-LAYOUT = 6  # version of the form of kept scores, and of the order of items
+LAYOUT = 7  # version of the form of kept scores, and of the order of items
 
 
 def intact(path: Path) -> np.ndarray | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from babelmill.core.files import UserError
 
-AT_ONCE = 1024  # texts that are encoded at once: their offsets take much memory
+AT_ONCE = 1024  # texts that are encoded at once
 
 
 class Text(NamedTuple):
@@ -101,8 +101,30 @@ def encode(tokenizer: Any, texts: list[str], causal: bool, prompts: Sequence[int
     """
     if prompts is not None:
         require_offsets(tokenizer)
-    parts = (slice(start, start + AT_ONCE) for start in range(0, len(texts), AT_ONCE))
-    return [each for part in parts for each in _encode(tokenizer, texts[part], causal, prompts and prompts[part])]
+    found = list[Text]()
+    for start in range(0, len(texts), AT_ONCE):  # the offsets of many texts at once would take much memory
+        part = slice(start, start + AT_ONCE)
+        encoded = tokenizer(texts[part], return_special_tokens_mask=True, return_offsets_mapping=prompts is not None)
+        for i, (ids, special) in enumerate(zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)):
+            scored = [place for place, mark in enumerate(special) if not mark]
+            if prompts is not None:
+                scored = [at for at in scored if encoded["offset_mapping"][i][at][1] > prompts[start + i]]
+            found.append(_from_the_first(tokenizer, ids, scored) if causal else Text(ids, scored))
+    return found
+
+
+def _from_the_first(tokenizer: Any, ids: list[int], scored: list[int]) -> Text:
+    """Return a text for a causal model: without what follows the last token to score, and with a token before it."""
+    ids = ids[: scored[-1] + 1] if scored else ids
+    if not scored or scored[0]:
+        return Text(ids, scored)
+    first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    if first is None:
+        raise UserError(
+            f"{tokenizer.name_or_path}: its tokenizer has no token that a sentence can begin with"
+            " (bos_token or eos_token), so the first token of a sentence has no score"
+        )
+    return Text([first, *ids], [place + 1 for place in scored])
 
 
 def require_offsets(tokenizer: Any) -> None:
@@ -112,26 +134,3 @@ def require_offsets(tokenizer: Any) -> None:
             f"{tokenizer.name_or_path}: its tokenizer is a slow one, which does not tell which characters a token"
             " covers: completions, words and ages of acquisition cannot be scored"
         )
-
-
-def _encode(tokenizer: Any, texts: list[str], causal: bool, prompts: Sequence[int] | None) -> list[Text]:
-    """Return what `encode` returns; the offsets of many texts at once would take much memory."""
-    offsets = prompts is not None
-    found = tokenizer(texts, return_special_tokens_mask=True, add_special_tokens=True, return_offsets_mapping=offsets)
-    sentences = []
-    for i, (ids, special) in enumerate(zip(found["input_ids"], found["special_tokens_mask"], strict=True)):
-        scored = [place for place, mark in enumerate(special) if not mark]
-        if prompts is not None:
-            scored = [place for place in scored if found["offset_mapping"][i][place][1] > prompts[i]]
-        if causal:
-            ids = ids[: scored[-1] + 1] if scored else ids
-            if scored and scored[0] == 0:
-                first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-                if first is None:
-                    raise UserError(
-                        f"{tokenizer.name_or_path}: its tokenizer has no token that a sentence can begin with"
-                        " (bos_token or eos_token), so the first token of a sentence has no score"
-                    )
-                ids, scored = [first, *ids], [place + 1 for place in scored]
-        sentences.append(Text(ids, scored))
-    return sentences

@@ -55,6 +55,8 @@ class ValidationText:
         # the tokenizer keeps
         self.changed = changed(tokenizer, [text[-1] for text in chosen]) if lossy else 0
         self.count = sum(int(scored.sum()) for scored in self.scored)  # the number of tokens to score
+        # what models are measured by: {variant: {metric: [documents to score] -ln p of each}}
+        self.nats: dict[str, dict[str, np.ndarray]] = {}
         # unigram: [documents to score] the nats of the unigram baseline
         # vocabulary_used: the share of the vocabulary that occurs in the training text
         self.unigram: np.ndarray | None = None
@@ -103,6 +105,12 @@ class ValidationText:
         """Return an entry of evaluation.json from the nats of each document."""
         return entry(nats, self.bytes, self.count)
 
+    def figures(self) -> dict[str, Any]:
+        """Return what evaluation.json says of the language: the scores of each variant and of the unigram baseline."""
+        variants = {variant: {name: self.score(nats) for name, nats in of.items()} for variant, of in self.nats.items()}
+        unigram = {} if self.unigram is None else {"unigram": self.score(self.unigram)}
+        return {"variants": variants, "documents": self.size} | unigram
+
 
 def windows(ids: np.ndarray, scored: np.ndarray, length: int) -> list[Text]:
     """Return a document, which begins with `<s>`, as texts of at most `length` tokens, which begin with `<s>` each.
@@ -147,12 +155,11 @@ def changed(tokenizer: Tokenizer, texts: Sequence[str]) -> int:
     return count
 
 
-def of_documents(texts: dict[str, ValidationText], nats: dict[str, dict[str, dict[str, np.ndarray]]]) -> pa.Table:
+def of_documents(texts: dict[str, ValidationText]) -> pa.Table:
     """Return a table with one row per scored document, from which the scores of two models are compared.
 
     Its columns are `language`, `document` (the number among the validation documents), `bytes`, `whole_bytes` (those of
     the language's whole validation text) and, in nats, `unigram` and a column per variant and metric: `ema_causal`.
-    `nats`: {language: {variant: {metric: the nats of each document}}}.
     """
     tables = []
     for language, text in texts.items():
@@ -160,7 +167,7 @@ def of_documents(texts: dict[str, ValidationText], nats: dict[str, dict[str, dic
         columns: dict[str, Any] = {"language": [language] * count, "document": text.chosen, "bytes": text.bytes}
         columns |= {"whole_bytes": [text.whole_bytes] * count}
         columns |= {"unigram": text.unigram} if text.unigram is not None else {}
-        columns |= {f"{variant}_{name}": found for variant, of in nats[language].items() for name, found in of.items()}
+        columns |= {f"{variant}_{name}": found for variant, of in text.nats.items() for name, found in of.items()}
         tables.append(pa.table(columns))
     return pa.concat_tables(tables)
 

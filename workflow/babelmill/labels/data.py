@@ -128,6 +128,7 @@ def letter_of(texts: Texts, number: int) -> str:
     return bytes(texts.content[place : place + 4]).decode(errors="ignore")[0]
 
 
+@dataclass(frozen=True)
 class Typos:
     """Puts typos into the texts of a share of the rows (`train.typos`). Old registers contain such typos.
 
@@ -136,13 +137,14 @@ class Typos:
     the same script. The row's number decides about everything, so every process always makes the same typos in a row.
     """
 
-    def __init__(self, share: float, seed: int, tokenizer: Tokenizer):
-        self._share, self._seed, self._tokenizer = share, seed, tokenizer
+    share: float
+    seed: int
+    tokenizer: Tokenizer
 
     def tokens(self, rows: Rows, shards: Sequence[ShardFile]) -> dict[int, np.ndarray]:
         """Return the tokens of the texts that get typos, by the index of the row in `rows`."""
-        keys = randomness.key(self._seed, TYPOS, rows.number)
-        places = np.flatnonzero(randomness.uniform(keys) < self._share).tolist()
+        keys = randomness.key(self.seed, TYPOS, rows.number)
+        places = np.flatnonzero(randomness.uniform(keys) < self.share).tolist()
         if not places:
             return {}
         found = []
@@ -150,37 +152,31 @@ class Typos:
             texts = shards[rows.language[i]].texts
             assert texts is not None
             found.append(disturbed(texts[int(rows.row[i])], int(keys[i]), partial(letter_of, texts)))
-        tokens, lengths = encode(self._tokenizer, found)
+        tokens, lengths = encode(self.tokenizer, found)
         return dict(zip(places, np.split(tokens, np.cumsum(lengths)[:-1]), strict=True))
 
 
+@dataclass
 class LabelStream:
-    """Holds the documents of all languages and their codes, at most `blocks` of a document.
+    """Holds the documents of all languages and their codes."""
 
-    The stream holds copies of the shards, whose labels are `in_terms_of` the codes. The context of a share of the rows,
-    `unknown_context`, is hidden. If `typos` is None, texts get none.
-    """
+    shards: list[ShardFile]  # those of the languages; then copies, whose labels are `in_terms_of` the codes
+    frame: Frame
+    codes: Codes
+    blocks: int  # how many codes of a document count
+    seed: int
+    device: torch.device
+    unknown_context: float = 0.0  # the share of the rows whose context is hidden
+    typos: Typos | None = None
 
-    def __init__(
-        self,
-        shards: Sequence[ShardFile],
-        frame: Frame,
-        codes: Codes,
-        blocks: int,
-        seed: int,
-        device: torch.device,
-        unknown_context: float = 0.0,
-        typos: Typos | None = None,
-    ):
-        known = [replace(shard, labels=shard.labels and in_terms_of(shard.labels, codes, blocks)) for shard in shards]
-        self.shards: list[ShardFile] = known
-        self._frame, self._codes, self._blocks = frame, codes, blocks
-        self._seed, self._device, self._unknown_context, self._typos = seed, device, unknown_context, typos
+    def __post_init__(self) -> None:
+        labels = [shard.labels and in_terms_of(shard.labels, self.codes, self.blocks) for shard in self.shards]
+        self.shards = [replace(shard, labels=each) for shard, each in zip(self.shards, labels, strict=True)]
 
     def on(self, device: torch.device) -> "LabelStream":
         """Return this stream with micro-batches on another device."""
         found = copy.copy(self)
-        found._device = device
+        found.device = device
         return found
 
     def micro_batch(
@@ -191,23 +187,23 @@ class LabelStream:
         `weights`: those in the loss; see `LabelBatch`. `stream`: 0 in training: only training hides contexts and puts
         typos into texts. `pad_rows_to` is not used, since these models are not compiled.
         """
-        hidden = randomness.uniform(randomness.key(self._seed, stream, CONTEXT, rows.number)) < self._unknown_context
-        typed = self._typos.tokens(rows, self.shards) if self._typos and not stream else {}
+        hidden = randomness.uniform(randomness.key(self.seed, stream, CONTEXT, rows.number)) < self.unknown_context
+        typed = self.typos.tokens(rows, self.shards) if self.typos and not stream else {}
         ids = [self._row(rows, i, length, bool(hidden[i]) and not stream, typed.get(i)) for i in range(len(rows))]
         longest = -(-max(map(len, ids)) // MULTIPLE) * MULTIPLE
-        input_ids = np.full((len(rows), longest), self._frame.pad)
+        input_ids = np.full((len(rows), longest), self.frame.pad)
         seen = np.arange(longest) < np.array([len(row) for row in ids])[:, None]
         input_ids[seen] = np.concatenate(ids)
-        classes = np.zeros((len(rows), len(self._codes.names)), np.float32)
-        blocks = np.full((len(rows), self._blocks, self._codes.block_size), PAD)
+        classes = np.zeros((len(rows), len(self.codes.names)), np.float32)
+        blocks = np.full((len(rows), self.blocks, self.codes.block_size), PAD)
         for i in range(len(rows)):
             codes = self._codes_of(rows, i)
             classes[i, codes] = 1
-            blocks[i, : len(codes)] = self._codes.blocks[codes]
+            blocks[i, : len(codes)] = self.codes.blocks[codes]
         found = [torch.from_numpy(each) for each in (input_ids, seen, classes, blocks, rows.language)]
-        if self._device.type == "cuda":  # otherwise the host would wait for each copy
+        if self.device.type == "cuda":  # otherwise the host would wait for each copy
             found = [each.pin_memory() for each in found]
-        tensors = [each.to(self._device, non_blocking=True) for each in found]
+        tensors = [each.to(self.device, non_blocking=True) for each in found]
         return LabelBatch(*tensors, weights=weights)
 
     def _row(self, rows: Rows, i: int, length: int, hidden: bool, typed: np.ndarray | None) -> np.ndarray:
@@ -216,7 +212,7 @@ class LabelStream:
         begin, end = int(rows.begin[i]) + 1, int(rows.end[i]) - 1  # without `<s>` and `</s>`
         text = begin if shard.responses is None else int(shard.responses[document])
         context = shard.tokens[begin : begin if hidden else text]
-        return self._frame.row(context, shard.tokens[text:end] if typed is None else typed, length)
+        return self.frame.row(context, shard.tokens[text:end] if typed is None else typed, length)
 
     def _codes_of(self, rows: Rows, i: int) -> np.ndarray:
         """Return the codes of a row. A row without targets (`rows.whole_rounds`) has none."""

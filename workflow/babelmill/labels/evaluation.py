@@ -57,75 +57,68 @@ def pairs_of(documents: Documents) -> Iterator[Pair]:
         yield from zip(contexts, texts[documents.pieces - 1 :: documents.pieces], strict=True)
 
 
-class Report:
-    """Turns what variants and methods answered, {variant: {method: answers}}, into evaluation.json.
+def report(
+    text: LabelledText,
+    about: dict[str, Any],
+    training: np.ndarray,
+    names: dict[str, str],
+    answers: dict[str, dict[str, Answers]],
+) -> dict[str, Any]:
+    """Turn what variants and methods answered, {variant: {method: answers}}, into evaluation.json.
 
-    `about` is `labels` in the exported folder's config.json; `training`, [codes], counts the training texts with each
-    code. `names` are those of codes that have one.
+    Its scores are those of the first method. `about` is `labels` in the exported folder's config.json; `training`,
+    [codes], counts the training texts with each code. `names` are those of codes that have one.
     """
+    frequent = np.argsort(-training, kind="stable").tolist()
+    baseline = indicator([frequent[:1]] * len(text.texts), len(text.names))
+    predicted = {
+        variant: {method: codes_of(found, about["blocks"], len(text.names)) for method, found in methods.items()}
+        for variant, methods in answers.items()
+    }
+    every = [found for methods in answers.values() for found in methods.values()]
+    method = next(iter(next(iter(answers.values()))))
+    unknown = text.truth[:, text.known :]  # the true codes that the model does not know
 
-    def __init__(
-        self,
-        text: LabelledText,
-        about: dict[str, Any],
-        training: np.ndarray,
-        names: dict[str, str],
-        answers: dict[str, dict[str, Answers]],
-    ):
-        self._text, self._about, self._names, self._training = text, about, names, training
-        self._frequent = np.argsort(-training, kind="stable").tolist()
-        self._baseline = indicator([self._frequent[:1]] * len(text.texts), len(text.names))
-        self._predicted = {
-            variant: {method: self._codes_of(found) for method, found in methods.items()}
-            for variant, methods in answers.items()
-        }
-        self._cut = next(int(found.cut.sum()) for methods in answers.values() for found in methods.values())
-        self._each = {language: text.languages == language for language in dict.fromkeys(text.languages.tolist())}
-
-    def _codes_of(self, answers: Answers) -> csr_array:
-        """Return the predicted codes, [texts, codes]."""
-        rows = answers.codes[:, : self._about["blocks"]].tolist()
-        return indicator([list(dict.fromkeys(c for c in row if c >= 0)) for row in rows], len(self._text.names))
-
-    def of(self, method: str) -> dict[str, Any]:
-        """Return evaluation.json of a model whose scores are those of `method`."""
-        text = self._text
-        unknown = text.truth[:, text.known :]  # the true codes that the model does not know
-        return {
-            "metrics": described(list(METRICS)),
-            **self._scores(method, slice(None)),
-            "languages": {language: self._scores(method, chosen) for language, chosen in self._each.items()},
-            "labels": {
-                "code": self._about["code"],
-                "most": self._about["blocks"],
-                "method": method,
-                "codes": [self._code(i) for i in self._frequent],
-                "unknown_codes": {
-                    "codes": len(np.unique(unknown.indices)),
-                    "texts": int((metrics.sizes(unknown) > 0).sum()),
-                },
-                "cut": self._cut,
-                "baseline": metrics.figures(text.truth, self._baseline),
-                "figures": {
-                    variant: {name: metrics.figures(text.truth, found) for name, found in methods.items()}
-                    for variant, methods in self._predicted.items()
-                },
-            },
-        }
-
-    def _scores(self, method: str, chosen: np.ndarray | slice) -> dict[str, Any]:
+    def scores(chosen: np.ndarray | slice) -> dict[str, Any]:
         """Return the scores of each variant and of the baseline on the texts that are `chosen`, [texts] bool."""
-        truth = self._text.truth[chosen]
+        truth = text.truth[chosen]
         return {
             "variants": {
-                variant: metrics.headline(truth, methods[method][chosen])
-                for variant, methods in self._predicted.items()
+                variant: metrics.headline(truth, methods[method][chosen]) for variant, methods in predicted.items()
             },
-            "most_frequent": metrics.headline(truth, self._baseline[chosen]),
+            "most_frequent": metrics.headline(truth, baseline[chosen]),
             "documents": dict.fromkeys(("scored", "of"), len(metrics.sizes(truth))),
         }
 
-    def _code(self, number: int) -> dict[str, Any]:
-        code = self._text.names[number]
-        named = {"name": self._names[code]} if self._names.get(code) else {}
-        return {"code": code, **named, "training": int(self._training[number])}
+    def code(number: int) -> dict[str, Any]:
+        name = text.names[number]
+        named = {"name": names[name]} if names.get(name) else {}
+        return {"code": name, **named, "training": int(training[number])}
+
+    return {
+        "metrics": described(list(METRICS)),
+        **scores(slice(None)),
+        "languages": {each: scores(text.languages == each) for each in dict.fromkeys(text.languages.tolist())},
+        "labels": {
+            "code": about["code"],
+            "most": about["blocks"],
+            "method": method,
+            "codes": [code(number) for number in frequent],
+            "unknown_codes": {
+                "codes": len(np.unique(unknown.indices)),
+                "texts": int((metrics.sizes(unknown) > 0).sum()),
+            },
+            "cut": int(every[0].cut.sum()),
+            "baseline": metrics.figures(text.truth, baseline),
+            "figures": {
+                variant: {name: metrics.figures(text.truth, found) for name, found in methods.items()}
+                for variant, methods in predicted.items()
+            },
+        },
+    }
+
+
+def codes_of(answers: Answers, blocks: int, codes: int) -> csr_array:
+    """Return the predicted codes, [texts, codes], of at most `blocks` of each text."""
+    rows = answers.codes[:, :blocks].tolist()
+    return indicator([list(dict.fromkeys(code for code in row if code >= 0)) for row in rows], codes)

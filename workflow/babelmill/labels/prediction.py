@@ -7,8 +7,7 @@ not in an output of a rule, since Snakemake deletes the outputs of a job that fa
 import contextlib
 import logging
 import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,14 +46,6 @@ log = logging.getLogger("babelmill")
 # Texts.
 
 
-class Wanted(NamedTuple):
-    """Says what to predict."""
-
-    top: int = 5  # how many of the most probable codes to return
-    method: str = "blocks"  # "blocks" (the decoder spells the codes) or "linear" (the classifier)
-    threshold: float = 0.5  # the probability from which on the classifier gives a text a second or later code
-
-
 class Answers(NamedTuple):
     """The predictions for texts, in the order of the texts."""
 
@@ -81,18 +72,19 @@ class Predictor:
         self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
         self._index = {code: number for number, code in enumerate(self.labels["codes"])}
 
-    def predict(
-        self, pairs: Sequence[Pair], wanted: Wanted, tick: Callable[[int], None] = lambda texts: None
-    ) -> Answers:
+    def predict(self, pairs: Sequence[Pair], asked: schema.Predict, bar: Bar | None = None, done: int = 0) -> Answers:
         """Return the predictions for texts. Texts of similar lengths are predicted together.
 
-        `tick` is called with the number of texts of each batch. A UserError says that a probability is not a number.
+        `asked` says by which method, and how many of the most probable codes. `bar` shows how far all texts are, of
+        which so many were `done` before; by default, these texts alone. A UserError says that a probability is not a
+        number.
         """
-        tokens = self._tokens(pairs)
+        tokens, bar = self._tokens(pairs), bar or Bar(len(pairs))
         lengths = np.array([len(ids) for ids in tokens])
         most = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
-        blocks, shown = self.labels["blocks"], min(wanted.top, len(self._index))
-        beams = shown if wanted.method == "blocks" and self.labels["decoder_layers"] else 1
+        blocks, shown = self.labels["blocks"], min(asked.top, len(self._index))
+        how = {"top": asked.top, "method": asked.method, "threshold": asked.threshold}
+        beams = shown if asked.method == "blocks" and self.labels["decoder_layers"] else 1
         sizes = np.clip(lengths, beams, max(beams, self.longest))  # positions of each text, which may be beams
         order = batches(np.argsort(sizes, kind="stable").tolist(), lambda i: int(sizes[i]), most)
         codes = np.full((len(pairs), blocks + shown), -1)
@@ -100,14 +92,15 @@ class Predictor:
         for batch in reversed([*order]):  # the longest first, so that memory runs out at once or never
             rows = [tokens[i] if lengths[i] <= self.longest else self._shortened(pairs[i]) for i in batch]
             padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self.device)
-            answers = self._model.predict(padded["input_ids"], padded["attention_mask"], **wanted._asdict())
+            answers = self._model.predict(padded["input_ids"], padded["attention_mask"], **how)
             for i, found in zip(batch, answers, strict=True):
                 for first, given in ((0, found.codes[:blocks]), (blocks, found.likeliest[:shown])):
                     for place, (code, chance) in enumerate(given, first):
                         codes[i, place], chances[i, place] = self._index[code], chance
-            tick(len(batch))
+            done += len(batch)
+            bar.show(done, f"{done:,} texts")
         if not np.isfinite(chances).all():
-            raise UserError(f"{wanted.method}: the probability of a code is not a number: {NOT_A_NUMBER}")
+            raise UserError(f"{asked.method}: the probability of a code is not a number: {NOT_A_NUMBER}")
         return Answers(lengths > self.longest, codes, chances)
 
     def _tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
@@ -168,11 +161,16 @@ def held(folder: Path) -> Iterator[None]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial: Path, review: Path) -> dict[str, Any]:
+def review_of(out: Path) -> Path:
+    """Return the file beside the predictions for the rows that a person should check first."""
+    return out.with_suffix(f".review{out.suffix}")
+
+
+def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial: Path) -> dict[str, Any]:
     """Write the predictions of a table to `out`, .csv or .tsv, which appears at the end. Return the figures.
 
     `partial` is the folder of what is done so far, which this process has `held`: a call with the same model, table and
-    settings continues from there. `review`: the file for the rows that a person should check first.
+    settings continues from there.
     """
     if out.suffix not in DELIMITERS:
         raise UserError(f"{out}: predictions are written only as .csv or .tsv; change the name of the file")
@@ -196,16 +194,16 @@ def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial:
     if not pairs:
         raise UserError(f"{path}: no row has a text in the column {asked.text_column!r}: there is nothing to predict")
     identity = {"table": sha256(path), "model": identity_of(folder), "version": PredictStage.version} | settings
-    found, speed = answers_to(pairs, predictor, asked, Kept(partial, identity))
+    found = answers_to(pairs, predictor, asked, Kept(partial, identity))
     predicted = cells_of(found, labels).reindex(of_row).fillna({"predicted": NO_TEXT}).fillna("")
     whole = pd.concat([rows, predicted.set_index(rows.index)], axis=1)
     write_table(out, whole)
     whole.insert(0, NUMBER, np.arange(1, len(whole) + 1).astype(str))
     sure = pd.Series(certainty(found, labels["blocks"])).reindex(of_row).set_axis(whole.index).dropna()
-    write_table(review, whole.loc[sure.sort_values(kind="stable").index[: asked.review]])
+    write_table(review_of(out), whole.loc[sure.sort_values(kind="stable").index[: asked.review]])
     with_text = of_row[of_row >= 0]
     figures: dict[str, Any] = {"rows": len(rows), "without_text": len(rows) - len(with_text), "texts": len(pairs)}
-    figures |= {"cut": int(found[with_text, 0].sum()), "longest": predictor.longest} | speed
+    figures |= {"cut": int(found[with_text, 0].sum()), "longest": predictor.longest}
     figures["summary"] = in_words(out, figures)
     log.info("%s", figures["summary"])
     return figures
@@ -223,11 +221,8 @@ def different_texts(rows: pd.DataFrame, asked: schema.Predict, cleaning: Cleanin
     return [*numbers], np.array(of_row, int)
 
 
-def answers_to(
-    pairs: list[Pair], predictor: Predictor, asked: schema.Predict, kept: Kept
-) -> tuple[np.ndarray, dict[str, float]]:
-    """Predict all texts but those kept. Return `Answers` as one array, [texts, 1 + 2 n] float64, and the speed."""
-    wanted, begun = Wanted(asked.top, asked.method, asked.threshold), time.monotonic()
+def answers_to(pairs: list[Pair], predictor: Predictor, asked: schema.Predict, kept: Kept) -> np.ndarray:
+    """Predict all texts but those kept. Return `Answers` as one array, [texts, 1 + 2 n] float64."""
     known = {int(number) for part in kept.found for number in part[:, 0]}
     missing = [number for number in range(len(pairs)) if number not in known]
     if known:
@@ -235,13 +230,10 @@ def answers_to(
     bar = Bar(len(pairs), len(known))
     for start in range(0, len(missing), PredictStage.at_once):
         places = missing[start : start + PredictStage.at_once]
-        cut, codes, chances = predictor.predict([pairs[i] for i in places], wanted)
+        cut, codes, chances = predictor.predict([pairs[i] for i in places], asked, bar, len(known) + start)
         kept.add(places, np.column_stack([cut, codes, chances]))
-        made = len(known) + start + len(places)
-        bar.show(made, f"{made:,} of {len(pairs):,} texts")
     found = np.concatenate(kept.found)
-    speed = {"texts_per_second": len(missing) / (time.monotonic() - begun)} if missing else {}
-    return found[np.argsort(found[:, 0]), 1:], speed
+    return found[np.argsort(found[:, 0]), 1:]
 
 
 def cells_of(found: np.ndarray, labels: dict[str, Any]) -> pd.DataFrame:
@@ -282,5 +274,4 @@ def in_words(out: Path, figures: dict[str, Any]) -> str:
     parts = [f"{figures['rows']:,} rows", f"{figures['texts']:,} different texts"]
     parts += [f"{figures['without_text']:,} without text"] if figures["without_text"] else []
     parts += [f"{figures['cut']:,} cut at {figures['longest']:,} tokens"] if figures["cut"] else []
-    parts += [f"{figures['texts_per_second']:,.0f} texts/s"] if "texts_per_second" in figures else []
     return f"{out}: {', '.join(parts)}"

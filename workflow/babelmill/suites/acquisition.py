@@ -36,15 +36,14 @@ LARGEST_P = 0.1
 # Surprisal.
 
 
-def predictions(tokenizer: Any, contexts: Sequence[str], words: Sequence[str], mask: int | None) -> list[Word]:
-    """Return what a model predicts for each word after its context: its tokens, by where they end in the text.
+def predictions(tokenizer: Any, words: Sequence[tuple[str, str]], mask: int | None) -> list[Word]:
+    """Return what a model predicts for each (context, word): the word's tokens, by where they end in the text.
 
     `mask`: the id of the mask token; None for a causal model, which does not predict the first token of a row. A
     UserError says that the tokenizer does not know where its tokens are.
     """
     require_offsets(tokenizer)
-    given = zip(contexts, words, strict=True)
-    texts = [(f"{context.strip()} ", word.strip()) for context, word in given]
+    texts = [(f"{context.strip()} ", word.strip()) for context, word in words]
     read = tokenizer([context + word for context, word in texts], return_offsets_mapping=True)
     found = []
     for (context, _), ids, places in zip(texts, read["input_ids"], read["offset_mapping"], strict=True):

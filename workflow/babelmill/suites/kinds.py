@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
-from babelmill.evaluation.rows import Word
 from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.stages import ScoreStage
 from babelmill.suites import acquisition, reading
@@ -148,12 +147,8 @@ class ReadingTimes(OfWords):
 
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
         words, own, before = reading.words_of(items)
-
-        def predicted(mask: int | None) -> list[Word]:
-            return reading.predictions(model.tokenizer, words, mask)
-
         for name in self.methods(settings):
-            found = model.surprisals(name, words, predicted, partial)
+            found = model.surprisals(name, words, reading.predictions, partial)
             columns = {name: found[own], f"{name}_prev": np.where(before < 0, np.nan, found[before])}
             for column, values in columns.items():
                 items = items.append_column(column, pa.array(values, pa.float64(), from_pandas=True))
@@ -189,18 +184,15 @@ class Acquisition(OfWords):
 
         A UserError says that the run has no snapshots.
         """
-        contexts, words = (items[name].to_pylist() for name in ("context", "target_word"))
+        words = items["target_word"].to_pylist()
+        asked = [*zip(items["context"].to_pylist(), words, strict=True)]
         tokens = acquisition.tokens_in_a_sentence(model.tokenizer, list(dict.fromkeys(words)))
         parts = []
         for name, place, snapshot in model.snapshots():
-
-            def predicted(mask: int | None, tokenizer: Any = snapshot.tokenizer) -> list[Word]:
-                return acquisition.predictions(tokenizer, contexts, words, mask)
-
             part = items.append_column("snapshot", pa.array([name] * len(items)))
             part = part.append_column("million_words", pa.array([float(place["million_words"])] * len(items)))
             for method in self.methods(settings):
-                found = snapshot.surprisals(method, list(zip(contexts, words, strict=True)), predicted, partial / name)
+                found = snapshot.surprisals(method, asked, acquisition.predictions, partial / name)
                 part = part.append_column(method, pa.array(found, pa.float64(), from_pandas=True))
             model.too_long = snapshot.too_long
             log.info("%s: %s of %s", settings.suite, plural(len(items), "context"), name)

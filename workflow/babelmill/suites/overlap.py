@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
-from babelmill.core.words import plural, portions
+from babelmill.core.words import plural
 from babelmill.core.worker_pool import in_order
 from babelmill.evaluation.suite_scores import headline_method
 from babelmill.stages import ScoreStage
@@ -89,8 +89,7 @@ def look(path: Path, asked: Sought, seen: set[int], threads: int) -> dict[str, i
 
 def in_texts(text: pa.StringArray, asked: Sought) -> tuple[set[int], int, int]:
     """Return which sequences stand in texts, the number of the texts, and their bytes."""
-    found = [sequences for some in portions(text.to_pylist(), len) for sequences in asked.found_in(some)]
-    return set().union(*found), len(text), pc.sum(pc.binary_length(text)).as_py()
+    return set().union(*asked.found_in(text.to_pylist())), len(text), pc.sum(pc.binary_length(text)).as_py()
 
 
 def texts_of(path: Path) -> Iterator[pa.StringArray]:

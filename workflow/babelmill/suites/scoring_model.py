@@ -1,5 +1,6 @@
 """Load an exported model, and score the sentences of a suite's items with it."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,15 +73,6 @@ class ScoringModel:
         longest = None if runs_code(self.folder) else longest_row(model)
         return Model(model, self.tokenizer, how.causal), longest or np.inf
 
-    def items(
-        self, texts: Sequence[Sequence[str]], how: Method, prompts: Sequence[Sequence[int]] | None
-    ) -> list[list[Text]]:
-        """Return the tokens of each item's texts; `prompts`: see `score`."""
-        flat = [text for item in texts for text in item]
-        starts = None if prompts is None else [start for item in prompts for start in item]
-        found = iter(rows.encode(self.tokenizer, flat, how.causal, starts))
-        return [[next(found) for _ in item] for item in texts]
-
     def score(
         self,
         name: str,
@@ -97,20 +89,18 @@ class ScoringModel:
         `mean`: return means over the scored tokens instead of sums.
         """
         how = self.method(name)
-        items, most = self.items(texts, how, prompts), max(map(len, texts))
-        model, longest = self.load(how)
-        sizes = [max(len(each.ids) for each in item) for item in items]
-        able = [i for i, item in enumerate(items) if sizes[i] <= longest and all(each.scored for each in item)]
-        self.too_long = len(items) - len(able)
-        kept = Kept(partial / name, [self._made_of, texts, prompts])
-        found = self._fill(
-            model,
-            kept,
-            sorted((i for i in able if chosen[i]), key=lambda i: sizes[i]),
+        starts = None if prompts is None else [start for item in prompts for start in item]
+        flat = iter(rows.encode(self.tokenizer, [text for item in texts for text in item], how.causal, starts))
+        items = [[next(flat) for _ in item] for item in texts]
+        longest = [max(len(each.ids) for each in item) if all(each.scored for each in item) else 0 for item in items]
+        found = self._sums(
+            how,
             lambda i: [how.rows(each, i) for each in items[i]],
-            lambda parts: [*(float(part.sum()) for part in parts), *[np.nan] * (most - len(parts))],
-            (len(items), most),
-            f"{name}: {{:,}} of {plural(int(sum(chosen[able])), 'item')}",
+            longest,
+            sorted(np.flatnonzero(chosen).tolist(), key=longest.__getitem__),
+            Kept(partial / name, [self._made_of, texts, prompts]),
+            max(map(len, texts)),
+            "item",
         )
         found[~chosen] = np.nan
         if mean:
@@ -121,55 +111,54 @@ class ScoringModel:
     def surprisals(
         self,
         name: str,
-        words: Sequence[Sequence[str]],
-        predicted: Callable[[int | None], list[Word]],
+        words: Sequence[tuple[str, str]],
+        predictions: Callable[[Any, Sequence[tuple[str, str]], int | None], list[Word]],
         partial: Path,
     ) -> np.ndarray:
         """Return the surprisal of each (context, word) by a method, [words] float64, in nats; nan if it has none.
 
-        It is minus the sum of ln p of the word's pieces: 0 for a word without any. Surprisals are kept in the folder
-        `partial`. `predicted` returns what the model predicts for each word; it takes the id of the mask (None for
-        `causal`).
+        It is minus the sum of ln p of the word's pieces: 0 for a word without any. Sums are kept in the folder
+        `partial`. `predictions` returns what the model predicts for each word, of the tokenizer, the words, and the id
+        of the mask (None for `causal`).
         """
         how = self.method(name)
-        asked = predicted(how.mask)
-        model, longest = self.load(how)
-        able = [i for i, word in enumerate(asked) if all(0 < len(each.ids) <= longest for each in word)]
-        self.too_long = len(asked) - len(able)
+        asked = predictions(self.tokenizer, words, how.mask)
+        sizes = [[len(row.ids) for row in word] for word in asked]
+        longest = [max(each, default=1) if all(each) else 0 for each in sizes]
+        order = sorted(range(len(asked)), key=lambda i: [row.ids for row in asked[i]])  # a beginning in common
         kept = Kept(partial / name, [self._made_of, *map(list, words)])
-        return self._fill(
-            model,
-            kept,
-            sorted(able, key=lambda i: [each.ids for each in asked[i]]),  # words with a beginning in common
-            lambda i: [asked[i]],
-            lambda parts: [-float(parts[0].sum())],
-            (len(asked), 1),
-            f"{name}: {{:,}} of {plural(len(able), 'word')}",
-        )[:, 0]
+        return -self._sums(how, lambda i: [asked[i]], longest, order, kept, 1, "word")[:, 0]
 
-    def _fill(
+    def _sums(
         self,
-        model: Model,
-        kept: Kept,
-        order: list[int],
+        how: Method,
         rows_of: Callable[[int], list[list[Row]]],
-        scores_of: Callable[[list[np.ndarray]], list[float]],
-        shape: tuple[int, int],
-        text: str,
+        longest: Sequence[int],
+        order: Sequence[int],
+        kept: Kept,
+        parts: int,
+        noun: str,
     ) -> np.ndarray:
-        """Return the scores of items, nan without any: those that are kept, and the others in this order."""
-        found = np.full(shape, np.nan)
+        """Return the sums of ln p of the rows of each part of an item, [items, parts]; nan if it is not scored.
+
+        `longest`: the tokens of the longest row of each item; 0 for an item that cannot be scored. Those in `order` are
+        scored, if they are not kept.
+        """
+        model, limit = self.load(how)
+        self.too_long = sum(not 0 < size <= limit for size in longest)
+        found = np.full((len(longest), parts), np.nan)
         for each in kept.found:
             found[each[:, 0].astype(int)] = each[:, 1:]
-        left = [i for i in order if np.isnan(found[i, 0])]
-        count = len(order) - len(left)
-        bar = Bar(len(order), count)
-        for numbers, parts in model.groups(left, rows_of):
-            found[numbers] = [scores_of(each) for each in parts]
-            kept.add(numbers, found[numbers])
-            count += len(numbers)
-            bar.show(count, text.format(count))
-        bar.close()
+        able = [i for i in order if 0 < longest[i] <= limit]
+        left = [i for i in able if np.isnan(found[i, 0])]
+        count = len(able) - len(left)
+        with contextlib.closing(Bar(len(able), count)) as bar:
+            for numbers, sums in model.groups(left, rows_of):
+                for number, each in zip(numbers, sums, strict=True):
+                    found[number, : len(each)] = [part.sum() for part in each]
+                kept.add(numbers, found[numbers])
+                count += len(numbers)
+                bar.show(count, f"{how.name}: {count:,} of {plural(len(able), noun)}")
         return found
 
     def snapshots(self) -> Iterator[tuple[str, dict[str, Any], "ScoringModel"]]:

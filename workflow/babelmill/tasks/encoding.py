@@ -72,94 +72,80 @@ def spread(rows: Sequence[Row], values: np.ndarray, missing: float) -> list[np.n
     return np.split(found, np.cumsum([len(row.labels) for row in rows])[:-1])
 
 
-def rows_of(
-    folder: Path, split: str, tokenizer: Any, classes: list[str], longest: int, how: Tuning, types: bool = False
-) -> list[Row]:
-    """Return the rows of a split of a task, cut to the `longest` number of tokens.
+@dataclass(frozen=True)
+class Encoder:
+    """Encodes the rows of a task as a model reads them."""
 
-    `types`: whether the model reads to which text of a pair each token belongs. A UserError says that a row is empty.
-    """
-    table = pq.ParquetFile(folder / f"{split}.parquet").read().to_pydict()
-    numbers = {name: number for number, name in enumerate(classes)}
-    if "words" in table:
-        found = sentences(tokenizer, table["words"], table["labels"], numbers, longest, how)
-    else:
-        found = texts(tokenizer, table["text"], table["pair"], table["label"], numbers, longest, how, types)
-    if empty := [number for number, row in enumerate(found, 1) if not row.tokens["input_ids"]]:
-        raise UserError(
-            f"{folder}: row {empty[0]} of the split {split} is empty, or the model's tokenizer makes no token of it;"
-            " correct the files of the task"
-        )
-    return found
+    tokenizer: Any
+    numbers: dict[str, int]  # {class: its number}
+    longest: int  # the most tokens of a row; what is beyond is cut off
+    how: Tuning
+    types: bool = False  # whether the model reads to which text of a pair each token belongs
 
+    def rows(self, folder: Path, split: str) -> list[Row]:
+        """Return the rows of a split of a task; raise a UserError if one is empty."""
+        table = pq.ParquetFile(folder / f"{split}.parquet").read().to_pydict()
+        if "words" in table:
+            found = self.sentences(table["words"], table["labels"])
+        else:
+            found = self.texts(table["text"], table["pair"], table["label"])
+        if empty := [number for number, row in enumerate(found, 1) if not row.tokens["input_ids"]]:
+            raise UserError(
+                f"{folder}: row {empty[0]} of the split {split} is empty, or the model's tokenizer makes no token of"
+                " it; correct the files of the task"
+            )
+        return found
 
-def texts(
-    tokenizer: Any,
-    firsts: Sequence[str],
-    seconds: Sequence[str | None],
-    labels: Sequence[str],
-    numbers: dict[str, int],
-    longest: int,
-    how: Tuning,
-    types: bool = False,
-) -> list[Row]:
-    """Encode texts, or pairs of texts, as the tokenizer does it; the longer text of a pair loses its end first."""
-    found, there = [], np.ones(1, bool)
-    for label, (encoded, cut) in zip(labels, encode(tokenizer, firsts, seconds, longest, how), strict=True):
-        with_types = types and seconds[0] is not None and "token_type_ids" in encoded
-        tokens = {name: encoded[name] for name in ("input_ids", *(["token_type_ids"] if with_types else []))}
-        found.append(Row(tokens, np.array([numbers[label]]), there, cut))
-    return found
+    def texts(self, firsts: Sequence[str], seconds: Sequence[str | None], labels: Sequence[str]) -> list[Row]:
+        """Encode texts, or pairs of texts, as the tokenizer does it; the longer text of a pair loses its end first."""
+        found, there = [], np.ones(1, bool)
+        for label, (encoded, cut) in zip(labels, self._encode(firsts, seconds), strict=True):
+            with_types = self.types and seconds[0] is not None and "token_type_ids" in encoded
+            tokens = {name: encoded[name] for name in ("input_ids", *(["token_type_ids"] if with_types else []))}
+            found.append(Row(tokens, np.array([self.numbers[label]]), there, cut))
+        return found
 
+    def sentences(self, found: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> list[Row]:
+        """Encode sentences with a tokenizer that gives the places of tokens; raise a UserError if it does not."""
+        if not self.tokenizer.is_fast:
+            raise UserError(
+                f"the tokenizer {type(self.tokenizer).__name__} does not say which tokens belong to which word, so the"
+                " model cannot be tuned for a task of the kind tagging; use a model with a fast tokenizer"
+                " (tokenizer.json)"
+            )
+        rows = []
+        whole = self._encode([" ".join(words) for words in found], return_offsets_mapping=True)
+        for words, names, (encoded, cut) in zip(found, labels, whole, strict=True):
+            pieces = words_of_pieces(words, encoded["offset_mapping"])
+            there = np.isin(np.arange(len(words)), pieces)
+            order = [*(np.cumsum(there) - 1).tolist(), NONE]  # among the words that have a token; the last is NONE's
+            tokens = {"input_ids": encoded["input_ids"], "words": [order[word] for word in pieces]}
+            target = np.array([self.numbers[name] for name in names], np.int64)
+            scored = there if self.how.words_cut == "left_out" else np.ones(len(words), bool)
+            rows.append(Row(tokens, target[scored], there[scored], cut))
+        return rows
 
-def sentences(
-    tokenizer: Any,
-    found: Sequence[Sequence[str]],
-    labels: Sequence[Sequence[str]],
-    numbers: dict[str, int],
-    longest: int,
-    how: Tuning,
-) -> list[Row]:
-    """Encode sentences with a tokenizer that gives the places of tokens; raise a UserError if it does not."""
-    if not tokenizer.is_fast:
-        raise UserError(
-            f"the tokenizer {type(tokenizer).__name__} does not say which tokens belong to which word, so the model"
-            " cannot be tuned for a task of the kind tagging; use a model with a fast tokenizer (tokenizer.json)"
-        )
-    rows = []
-    whole = encode(tokenizer, [" ".join(words) for words in found], None, longest, how, return_offsets_mapping=True)
-    for words, names, (encoded, cut) in zip(found, labels, whole, strict=True):
-        pieces = words_of_pieces(words, encoded["offset_mapping"])
-        there = np.isin(np.arange(len(words)), pieces)
-        order = np.cumsum(there) - 1  # among the words that have a token
-        tokens = {"input_ids": encoded["input_ids"], "words": [NONE if w == NONE else int(order[w]) for w in pieces]}
-        target = np.array([numbers[name] for name in names], np.int64)
-        scored = there if how.words_cut == "left_out" else np.ones(len(words), bool)
-        rows.append(Row(tokens, target[scored], there[scored], cut))
-    return rows
+    def _encode(
+        self, firsts: Sequence[str], seconds: Sequence[str | None] = (), **asked: Any
+    ) -> Iterator[tuple[dict[str, Any], bool]]:
+        """Yield what the tokenizer gives of each text or pair, {name: a value per token}, and whether it lost its end.
 
-
-def encode(
-    tokenizer: Any, firsts: Sequence[str], seconds: Sequence[str | None] | None, longest: int, how: Tuning, **asked: Any
-) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield what a tokenizer gives of each text or pair, {name: a value per token}, and whether it lost its end.
-
-    A tokenizer keeps what it cuts off, and for a pair each piece of one text with each piece of the other: two texts of
-    100 kB take all memory. So their ends are cut off before.
-    """
-    asked |= {"verbose": False, "split_special_tokens": how.plain_text}  # no warning of the length, which is counted
-    for start in range(0, len(firsts), AT_ONCE):
-        given = [
-            [text[: PER_TOKEN * longest] for text in each[start : start + AT_ONCE] if text is not None]
-            for each in (firsts, seconds or ())
-        ]
-        given = given if given[1] else given[:1]
-        found = tokenizer(*given, **asked)
-        cut = [len(ids) > longest for ids in found["input_ids"]]
-        if any(cut):
-            found = tokenizer(*given, **asked, truncation=True, max_length=longest)
-        for number, lost in enumerate(cut):
-            yield {name: list(values[number]) for name, values in found.items()}, lost
+        A tokenizer keeps what it cuts off, and for a pair each piece of one text with each piece of the other: two
+        texts of 100 kB take all memory. So their ends are cut off before.
+        """
+        asked |= {"verbose": False, "split_special_tokens": self.how.plain_text}  # no warning: the length is counted
+        for start in range(0, len(firsts), AT_ONCE):
+            given = [
+                [text[: PER_TOKEN * self.longest] for text in each[start : start + AT_ONCE] if text is not None]
+                for each in (firsts, seconds)
+            ]
+            given = given if given[1] else given[:1]
+            found = self.tokenizer(*given, **asked)
+            cut = [len(ids) > self.longest for ids in found["input_ids"]]
+            if any(cut):
+                found = self.tokenizer(*given, **asked, truncation=True, max_length=self.longest)
+            for number, lost in enumerate(cut):
+                yield {name: list(values[number]) for name, values in found.items()}, lost
 
 
 def words_of_pieces(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int]:

@@ -101,7 +101,7 @@ class ChallengeHead(nn.Module):
 
     reads_types = False  # the challenge's scripts do not give them
 
-    def __init__(self, folder: Path, how: Tuning, classes: int, tagging: bool):
+    def __init__(self, folder: Path, how: Tuning, classes: int, _pad: int, tagging: bool):
         super().__init__()
         self.encoder = load_encoder(AutoModel, folder)
         size = self.encoder.config.hidden_size
@@ -145,9 +145,7 @@ def model_of(folder: Path, how: Tuning, classes: int, pad: int, tagging: bool) -
 
     Its config is told that `pad` is padding, unless the protocol has the challenge's head.
     """
-    if how.head == "challenge":
-        return ChallengeHead(folder, how, classes, tagging)
-    return OwnHead(folder, how, classes, pad, tagging)
+    return (ChallengeHead if how.head == "challenge" else OwnHead)(folder, how, classes, pad, tagging)
 
 
 def save(model: OwnHead | ChallengeHead, tokenizer: Any, folder: Path, classes: list[str]) -> None:
