@@ -123,7 +123,7 @@ def bytes_of(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
 def digests(text: pa.StringArray) -> np.ndarray:
     """Return the digest of each document, uint64 of shape [documents, 2]. Nulls are not allowed."""
     data, bounds = bytes_of(text)
-    view = memoryview(data)
+    view = data.data
     return _digests(view[a:b] for a, b in pairwise(bounds.tolist()))
 
 
