@@ -333,6 +333,8 @@ def test_a_table_is_text_without_nuls(tmp_path):
     assert Table(path).columns == ["text", "n", "l", "b"]
     table = Table(path, [Asked("text", "--text")])
     assert list(table) == [["a", "1.0", '["é"]', ""], ["", "", "", "true"]] and table.rows == 2
+    with pytest.raises(UserError, match=r"no column 'txt'; there are 'text', 'n', 'l', 'b'; set --text"):
+        Table(path, [Asked("txt", "--text")])
     path.write_text('{"text": "a"}\n{"text": "a\\u0000"}\n')
     assert texts_of(path)[1] == "a\0", "a corpus counts them"
     with pytest.raises(UserError, match="line 2: has a NUL"):
