@@ -1,21 +1,24 @@
 """Measure speed and memory of the stage `corpus` on real text.
 
     python benchmarks/corpus.py [--texts FOLDER] [--megabytes 128]
+    python benchmarks/corpus.py --documents 1000000 4000000 10000000 [--keys '{"near_duplicates": 0.7}']
 
-This makes JSONL and Parquet files of `--megabytes` MB, and files three times as large, to show that memory does not
-grow. One document in ten is an exact duplicate. It runs the stage on them, with default settings and with all cleaning
-on. It prints MB/s of text per core (CPU time of the whole process, including its start), the ratio to bare reading in
-the same run, the peak memory, and the part of it that the digests of the documents take.
+The first makes JSONL and Parquet files of `--megabytes` MB, and files three times as large. One document in ten is an
+exact duplicate. It runs the stage on them, with default settings and with all cleaning on. It prints MB/s of text per
+core (CPU time of the whole process, including its start), the ratio to bare reading in the same run, and the peak
+memory. The second prints the peak memory of the stage for so many documents of 12 words, one in five nearly the same as
+the one before it, and the bytes by which each document beyond the smallest number raises it.
 """
 
 import argparse
 import json
-import math
 import os
+import random
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +26,6 @@ from real_text import documents, enlarge
 from workflow_run import write_job
 
 ROOT = Path(__file__).parents[1]
-LOAD = 0.6  # if so much of the table of a Python set is filled, it doubles
 CLEANING = {"normalization": "NFC", "control_characters": "remove", "min_characters": 20}
 BARE = {
     "jsonl": "import json, sys; [json.loads(line)['text'] for line in open(sys.argv[1], encoding='utf-8')]",
@@ -71,34 +73,57 @@ def measure(command: list[str], folder: Path) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
+def run_stage(folder: Path, corpus: dict[str, Any]) -> tuple[float, float]:
+    """Run the stage in a folder, with these keys of the section `corpus`. Return (CPU seconds, peak MB)."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    settings = [sys.executable, "-c", SETTINGS, json.dumps(corpus)]
+    done = subprocess.run(settings, cwd=folder, env=environment, capture_output=True, check=True)
+    path = write_job(folder, "corpus", json.loads(done.stdout))
+    return measure([sys.executable, "-m", "babelmill.corpus", path], folder)
+
+
+def memory(counts: list[int], keys: dict[str, Any]) -> None:
+    """Print the peak memory for these numbers of short documents."""
+    draw, before = random.Random(1), None
+    vocabulary = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 8))) for _ in range(5000)]
+    for count in counts:
+        with tempfile.TemporaryDirectory() as name:
+            words = draw.choices(vocabulary, k=12)
+            with open(Path(name, "a.txt"), "w", encoding="utf-8") as file:
+                for _ in range(count):
+                    near = draw.random() < 0.2
+                    words = [*words[:-1], draw.choice(vocabulary)] if near else draw.choices(vocabulary, k=12)
+                    file.write(" ".join(words) + "\n")
+            _, peak = run_stage(Path(name), {"files": ["a.txt"], "document": "line"} | keys)
+        each = f"{(peak - before[1]) * 2**20 / (count - before[0]):.0f} bytes a document" if before else ""
+        print(f"{count:>11,} documents {peak:>7.0f} MB {each}", flush=True)
+        before = before or (count, peak)
+
+
 def main() -> None:
     """Run all cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, default=Path.home() / ".cache/babelmill/texts", help="see real_text.py")
     parser.add_argument("--megabytes", type=int, default=128)
+    parser.add_argument("--documents", type=int, nargs="+", help="numbers of short documents, the smallest first")
+    parser.add_argument("--keys", type=json.loads, default={}, help="keys of the section `corpus` as JSON")
     args = parser.parse_args()
+    if args.documents:
+        return memory(args.documents, args.keys)
     texts = documents(args.texts)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        columns = {"documents": 11, "cleaning": 10, "MB/s/core": 11, "of bare": 9, "peak MB": 9, "digests": 9}
+        columns = {"documents": 11, "cleaning": 10, "MB/s/core": 11, "of bare": 9, "peak MB": 9}
         print(f"{'input':<10}{'MB':>6}" + "".join(f"{name:>{width}}" for name, width in columns.items()))
         for factor in (1, 3):
             size, count = make(texts, factor * args.megabytes * 10**6, folder)
             for kind, program in BARE.items():
                 bare = measure([sys.executable, "-c", program, f"corpus.{kind}"], folder)[0]
                 for cleaning in ({}, CLEANING):
-                    corpus = json.dumps({"files": [f"corpus.{kind}"]} | cleaning)
-                    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-                    settings = [sys.executable, "-c", SETTINGS, corpus]
-                    done = subprocess.run(settings, cwd=folder, env=environment, capture_output=True, check=True)
-                    path = write_job(folder, "corpus", json.loads(done.stdout))
-                    cpu, peak = measure([sys.executable, "-m", "babelmill.corpus", path], folder)
-                    about = json.loads((folder / "results/corpus/out/manifest.json").read_text())
-                    kept = sum(about["figures"]["documents"].values())
-                    digests = (64 * kept + 16 * 2 ** math.ceil(math.log2(kept / LOAD))) / 1e6
+                    cpu, peak = run_stage(folder, {"files": [f"corpus.{kind}"]} | cleaning)
                     print(
                         f"{kind:<10}{size:>6.0f}{count:>11,}{'all' if cleaning else 'none':>10}"
-                        f"{size / cpu:>11.1f}{bare / cpu:>9.2f}{peak:>9.0f}{digests:>9.1f}",
+                        f"{size / cpu:>11.1f}{bare / cpu:>9.2f}{peak:>9.0f}",
                         flush=True,
                     )
 

@@ -1,6 +1,6 @@
 """Measure each step of the stage `corpus` beside the bare library that does its work.
 
-    python benchmarks/corpus_steps.py [--texts FOLDER] [--megabytes 8]
+    python benchmarks/corpus_steps.py [--texts FOLDER] [--megabytes 8] [--only "read .jsonl"]
 
 This prints MB/s of one core (CPU time) on real text in five scripts (`real_text.py`), one document in ten twice. The
 bare program takes Python's strings, and does the same by the plainest loop over its library, without counts and
@@ -9,6 +9,7 @@ long as the bare program.
 """
 
 import argparse
+import functools
 import json
 import random
 import re
@@ -40,6 +41,7 @@ from babelmill.corpus.reading import Reading, read
 from babelmill.corpus.record_batches import SCHEMA, RowGroups, Split, Spool, batch_of, keys_of
 from babelmill.corpus.tally import Tally
 from babelmill.suites.sought import sought
+from babelmill.tables.rows import rows
 from babelmill.tokens.label_text import CONTROL
 
 TOGETHER = 200  # documents in a batch, about 1 MB
@@ -55,8 +57,8 @@ def section(**values: Any) -> schema.Corpus:
     return Configuration([("benchmark", {"languages": {"eng": {"corpus": values}}})]).corpus("eng").corpus
 
 
-def reading(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> tuple[Work, Work]:
-    """Read a .jsonl file."""
+def reading(folder: Path, texts: Texts, batches: list[pa.RecordBatch], rows_alone: bool = False) -> tuple[Work, Work]:
+    """Read a .jsonl file: as batches of Arrow, which hold UTF-8, or rows alone, which hold Python's strings."""
     path = folder / "corpus.jsonl"
     lines = [json.dumps({"text": text}, ensure_ascii=False) for part in texts for text in part]
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -67,7 +69,8 @@ def reading(folder: Path, texts: Texts, batches: list[pa.RecordBatch]) -> tuple[
                 json.loads(line)["text"]
 
     def ours() -> None:
-        for _ in read([path], Reading(section()), Tally()):
+        asked = Reading(section())
+        for _ in rows(path, asked.asked(path)) if rows_alone else read([path], asked, Tally()):
             pass
 
     return ours, bare
@@ -194,6 +197,7 @@ def seconds(work: Work) -> float:
 
 CASES = {
     "read .jsonl": (reading, "`json`"),
+    "read .jsonl: rows alone": (functools.partial(reading, rows_alone=True), "`json`"),
     "clean, spool, write Parquet": (writing, "`pyarrow`, from lists"),
     "`repair`": (cleaning(repair="ftfy"), "`ftfy`"),
     "`control_characters`, `normalization`": (
@@ -214,6 +218,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, default=Path.home() / ".cache/babelmill/texts", help="see real_text.py")
     parser.add_argument("--megabytes", type=int, default=8)
+    parser.add_argument("--only", default="", help="how the names of the steps begin")
     args = parser.parse_args()
     texts, size = [], 0
     for text in enlarge(documents(args.texts), args.megabytes * 10**6):
@@ -227,7 +232,7 @@ def main() -> None:
     print("| step | ours, MB/s | bare, MB/s | the bare program | time, ours / bare |\n|---|---|---|---|---|")
     total = np.zeros(2)
     with tempfile.TemporaryDirectory() as folder:
-        for name, (step, library) in CASES.items():
+        for name, (step, library) in ((name, case) for name, case in CASES.items() if name.startswith(args.only)):
             both = np.array([seconds(work) for work in step(Path(folder), parts, batches)])
             total += both
             ours, bare = size / both

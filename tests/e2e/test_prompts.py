@@ -87,13 +87,6 @@ def pairs(made: Workspace, split: str) -> list[tuple[str, str]]:
     return list(zip(table["prompt"].to_pylist(), table["text"].to_pylist(), strict=True))
 
 
-def test_training_learns_responses_alone(made):
-    figures = manifest.read(made.path / "results/of/eng/corpus")["figures"]
-    assert figures["dropped"] == {"empty": 1}
-    assert sum(figures["with_prompt"].values()) == 140 and sum(figures["documents"].values()) == 160
-    assert all(line["loss"] > 0 for line in made.metrics("eng"))
-
-
 def test_show_and_plan_know_of_prompts(made, monkeypatch):
     monkeypatch.chdir(made.path)
     shown = "\n".join(show.scores(Path("converted/eng")))

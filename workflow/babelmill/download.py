@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config import schema
@@ -38,7 +37,7 @@ from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, atomic_folder, link_or_copy
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
-from babelmill.corpus.choosing import Budget, new_among
+from babelmill.corpus.choosing import Budget
 from babelmill.corpus.cleaning import Steps, clean
 from babelmill.corpus.reading import Reading, read
 from babelmill.corpus.record_batches import keys_of
@@ -113,9 +112,10 @@ class Text:
         tally, corpus, total = Tally(self.corpus.on_error), self.corpus, 0
         for batch in read([path], Reading(corpus, {path: text_column} if text_column else {}), tally):
             kept = clean(batch, Steps(corpus), tally)
-            if corpus.deduplicate:
-                kept = kept.filter(pa.array(new_among(keys_of(kept), self._seen)))
-            total += int(self.budget.sizes(kept).sum())
+            for key, size in zip(map(bytes, keys_of(kept)), self.budget.sizes(kept).tolist(), strict=True):
+                total += 0 if key in self._seen else size
+                if corpus.deduplicate:
+                    self._seen.add(key)
         if corpus.categories and tally.read and not tally.categories:
             raise UserError(f"{line(path.name)}: no document has a `category`, and corpus.categories asks for some")
         if not total:

@@ -130,12 +130,8 @@ def test_the_split_is_stable_when_documents_are_added(folder):
     assert validation <= set(texts("validation"))
     assert not set(texts("train")) & set(texts("validation"))
     assert figures["dropped"] == {"duplicate": 100}
-
-
-def test_duplicates_may_stay_and_still_never_cross_the_split(folder):
-    write_jsonl("a.jsonl", [*DOCUMENTS, *DOCUMENTS])
-    build(files=["a.jsonl"], deduplicate=False, validation_share=0.1)
-    assert len(texts("train")) + len(texts("validation")) == 2000
+    build(files=["*.jsonl"], deduplicate=False, validation_share=0.1)
+    assert len(texts("train")) + len(texts("validation")) == 1100, "duplicates may stay"
     assert not set(texts("train")) & set(texts("validation"))
 
 

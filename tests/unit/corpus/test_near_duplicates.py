@@ -74,7 +74,7 @@ def test_shingles_are_five_words_in_a_row(monkeypatch):
     assert len(set(known.values())) == len(known), "different words have different shingles"
     part, _ = shingles(pa.array(documents).slice(3, 2))
     assert (part == whole[bounds[3] : bounds[5]]).all(), "a text has the same shingles among any others"
-    monkeypatch.setattr("babelmill.tokens.hashed_words.PIECE", 40)
+    monkeypatch.setattr("babelmill.corpus.near_copies.PIECE", 40)
     assert (shingles(pa.array(documents[:6]))[0] == whole[: bounds[6]]).all(), "pieces change nothing"
 
 

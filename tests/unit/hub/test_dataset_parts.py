@@ -159,7 +159,13 @@ def test_a_budget_counts_what_the_corpus_keeps(hub):
     corpus = {"hub": "ada/twice", "budget": "60 documents", "validation_share": 0.2, "min_words": 3}
     taken = download(corpus)["train"]
     assert len({int(Path(name).stem) // 4 for name in taken}) == 8, "75 documents, ten in each four files"
-    assert corpus_of(corpus)[0]["budget"]["realised"] == 60
+    figures, _ = corpus_of(corpus)
+    assert figures["budget"]["realised"] == 60
+    assert {**figures["hub"], "commit": ""} == {"repository": "ada/twice", "revision": "main", "commit": ""}
+    Path("out", taken[0]).write_bytes(b"damaged")
+    assert (
+        f"{taken[0]}: 7 bytes, but out/manifest.json says" in stage("corpus", corpus, "corpus", download=["out"]).stderr
+    )
 
 
 def test_what_is_no_text_is_said_after_the_first_file(hub):
@@ -224,15 +230,23 @@ def chosen(tmp_path, card: str, names: list[str], **part) -> tuple[list[str], li
     return found.train, found.validation
 
 
-def test_the_only_configuration_is_what_is_declared(tmp_path):
-    card = "- config_name: default\n  data_files: [{split: train, path: good/*}, {split: test, path: heldout/*}]\n"
-    assert chosen(tmp_path, card, ["good/a.csv", "heldout/b.csv"]) == (["good/a.csv"], [])
-    card = "- config_name: x\n  data_files: [{split: train, path: a/*}, {split: train, path: [b/*, c.csv]}]\n"
-    assert chosen(tmp_path, card, ["a/1.csv", "b/2.csv", "c.csv", "d.csv"]) == (["a/1.csv", "b/2.csv", "c.csv"], [])
-    card = "- config_name: default\n  data_dir: null\n"
-    assert chosen(tmp_path, card, ["en/a.csv", "de/b.csv"]) == (["de/b.csv", "en/a.csv"], [])
-    card = "- config_name: default\n  data_dir: en\n"
-    assert chosen(tmp_path, card, ["en/a.csv", "de/b.csv"]) == (["en/a.csv"], [])
+FOLDERS = "- config_name: en\n  data_dir: en\n- config_name: de\n  data_dir: de\n"
+SPLITS = "- config_name: x\n  data_files: [{split: train, path: a/*}, {split: train, path: [b/*, c.csv]}]\n"
+ONLY = "- config_name: default\n  data_files: [{split: train, path: good/*}, {split: test, path: heldout/*}]\n"
+
+
+@pytest.mark.parametrize(
+    ("card", "names", "part", "train", "validation"),
+    [
+        (ONLY, "good/a.csv heldout/b.csv", {}, "good/a.csv", ""),
+        (SPLITS, "a/1.csv b/2.csv c.csv d.csv", {}, "a/1.csv b/2.csv c.csv", ""),
+        ("- config_name: default\n  data_dir: null\n", "en/a.csv de/b.csv", {}, "de/b.csv en/a.csv", ""),
+        ("- config_name: default\n  data_dir: en\n", "en/a.csv de/b.csv", {}, "en/a.csv", ""),
+        (FOLDERS, "en/train.csv en/test.csv en/dev.csv en/dataset_infos.json de/train.csv", {"config": "en"}, "en/train.csv", "en/dev.csv"),
+    ],
+)  # fmt: skip
+def test_files_are_what_a_card_declares_and_words_tell_the_splits_of_a_folder(tmp_path, card, names, part, train, validation):  # fmt: skip
+    assert chosen(tmp_path, card, names.split(), **part) == (train.split(), validation.split())
 
 
 def test_splits_for_training_are_not_mixed(tmp_path):
@@ -245,12 +259,6 @@ def test_splits_for_training_are_not_mixed(tmp_path):
     ):
         chosen(tmp_path, card, names)
     assert chosen(tmp_path, card, names, files=["data/train_gen*"]) == ([names[1]], [])
-
-
-def test_a_configuration_of_a_folder_has_splits_by_words(tmp_path):
-    names = ["en/train.csv", "en/test.csv", "en/dev.csv", "en/dataset_infos.json", "de/train.csv"]
-    card = "- config_name: en\n  data_dir: en\n- config_name: de\n  data_dir: de\n"
-    assert chosen(tmp_path, card, names, config="en") == (["en/train.csv"], ["en/dev.csv"])
 
 
 @pytest.mark.parametrize("name", ["no", "010", "1.10", "null", "2024-01-31"])
@@ -267,10 +275,7 @@ def test_globs_of_names():
     assert not matches("en/deep/c4.json.gz", "en/*")
     assert matches("en/deep/c4.json.gz", "en/**") and matches("a.csv", "**/*.csv") and matches("x/y/a.csv", "**/*.csv")
     assert not matches("a.csv", "b/**") and not matches("A.csv", "a.csv")
-
-
-def test_a_glob_with_many_stars_is_compared_in_no_time():
-    """`**` that follow each other mean one; between other parts, they need no more than parts times folders."""
+    # It takes no time: `**` that follow each other mean one; else they need no more than parts times folders.
     deep = "/".join("abc"[i % 3] for i in range(60))
     for glob in ("**/" * 40, "**/*/" * 25):
         assert not matches(f"{deep}/x.csv", f"{glob}y.csv") and matches(f"{deep}/x.csv", f"{glob}x.csv")

@@ -4,16 +4,13 @@ import re
 import shutil
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.hub.data_files import data_files
 from helpers.hub.hub_server import Fault
 from helpers.hub.hub_stage import asked_for, jsonl, parquet, refusal, run_stage
-from helpers.stages import settings_of
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -127,22 +124,20 @@ def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
 
 
 @pytest.mark.parametrize(
-    ("access", "token", "message"),
+    ("access", "asked", "message"),
     [
-        (
-            {"private": True},
-            None,
-            "does not exist or is private: name your own text in corpus.files or, if you may read",
-        ),
-        ({"private": True}, "hf_wrong", "cannot be read: .*is the token right"),
-        ({"gated": True}, None, "is gated: accept its terms on its page, and set HF_TOKEN"),
+        ({"private": True}, {}, "{} does not exist or is private: name your own text in corpus.files or, if you may"),
+        ({"private": True}, {"HF_TOKEN": "hf_wrong"}, "{} cannot be read: .*is the token right"),
+        ({"gated": True}, {}, "{} is gated: accept its terms on its page, and set HF_TOKEN"),
+        ({}, {"revision": "v2"}, "{} has no revision 'v2': correct corpus.revision"),
+        ({}, {"repository": "a/b/c"}, "corpus.hub = 'a/b/c' is not the name of a repository"),
+        ({}, {}, "has no training data in a supported format"),
     ],
 )
-def test_repositories_that_may_not_be_read(hub, access, token, message):
-    hub.commit(f"datasets/{REPOSITORY}", FILES, **access)
-    line = fail(**({"HF_TOKEN": token} if token else {}))
-    assert re.search(f"error: the dataset {REPOSITORY} on {hub.url} {message}", line), line
-    assert "hf_" not in line
+def test_what_cannot_be_read_or_is_not_there(hub, access, asked, message):
+    hub.commit(f"datasets/{REPOSITORY}", {"README.md": b"", "data.bin": b"x"}, **access)
+    line = fail(**asked)
+    assert re.search(message.format(f"error: the dataset {REPOSITORY} on {hub.url}"), line) and "hf_" not in line, line
 
 
 def test_a_token_opens_what_is_private_and_never_goes_to_the_cdn(hub):
@@ -152,19 +147,6 @@ def test_a_token_opens_what_is_private_and_never_goes_to_the_cdn(hub):
     assert {token for line, token in hub.tokens_seen if "/cdn/" in line} == {None}
     for path in Path().rglob("*"):
         assert not path.is_file() or b"hf_good" not in path.read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"revision": "v2"}, "has no revision 'v2': correct corpus.revision"),
-        ({"repository": "a/b/c"}, "corpus.hub = 'a/b/c' is not the name of a repository"),
-        ({}, "has no training data in a supported format"),
-    ],
-)
-def test_what_the_hub_does_not_have(hub, asked, message):
-    hub.commit(f"datasets/{REPOSITORY}", {"README.md": b"", "data.bin": b"x"})
-    assert message in fail(**asked)
 
 
 @pytest.mark.parametrize("name", ["../../evil.jsonl", "a/..\\evil.jsonl", "/evil.jsonl"])
@@ -223,21 +205,3 @@ def test_where_a_file_has_the_word_train_only_such_are_training_text():
     assert chosen(names) == (["data/train-00000-of-00001.parquet"], [])
     with pytest.raises(UserError, match="the dataset has no training data "):
         chosen([f"data/{name}-00000-of-00001.parquet" for name in ("train_gen", "train_sft", "test_gen")])
-
-
-def test_the_corpus_reads_what_was_downloaded(hub):
-    commit = hub.commit(f"datasets/{REPOSITORY}", FILES)
-    succeed()
-    values = {"languages": {"eng": {"corpus": {"hub": REPOSITORY, "validation_share": 0.1}}}}
-    asked = settings_of(Configuration([("test", values)]), "eng", "corpus")
-    settings = asked_for("corpus", asked, "corpus", download=["out"])
-    assert run_stage("corpus", settings).returncode == 0
-    figures = manifest.verify("corpus")["figures"]
-    assert figures["documents"] == {"train": 20_001, "validation": 1}
-    assert figures["hub"] == {"repository": REPOSITORY, "revision": "main", "commit": commit}
-    assert pq.read_table("corpus/validation.parquet")["text"].to_pylist() == ["held out"]
-    assert "not for training" not in pq.read_table("corpus/train.parquet")["text"].to_pylist()
-    assert figures["categories"] == {"child-books": 20_002}
-    Path("out", TRAIN[1]).write_bytes(b"damaged")
-    done = run_stage("corpus", settings)
-    assert "train-00001-of-00002.parquet: 7 bytes, but out/manifest.json says" in done.stderr

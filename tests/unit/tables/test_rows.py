@@ -13,7 +13,7 @@ import pytest
 from babelmill.commands.score import lines_of
 from babelmill.core.files import UserError
 from babelmill.core.words import words_in
-from babelmill.tables.rows import Asked, Table, columns_of, rows, text_rows
+from babelmill.tables.rows import Asked, Table, rows, text_rows
 from babelmill.tables.text import BLOCK, BadRow, Form, read_text
 from helpers.tables import compress, table_bytes
 
@@ -55,7 +55,7 @@ def test_text_comes_out_as_it_went_in(tmp_path, kind, compression):
     assert [list(cells) for _, cells in found] == [[None, text, f"c{i}"] for i, text in enumerate(TEXTS)]
     lines = {".jsonl": [1, 2, 3, 4, 5, 6, 7], ".csv": [2, 3, 4, 5, 6, 7, 9], ".parquet": [1, 2, 3, 4, 5, 6, 7]}
     assert [number for number, _ in found] == lines[kind]
-    assert columns_of(path) == ["id", "text"] and list(Table(path))[2] == ["c2", "007"]
+    assert Table(path).columns == ["id", "text"] and list(Table(path))[2] == ["c2", "007"]
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -72,7 +72,7 @@ def test_a_text_file_is_a_document_or_a_document_a_line(tmp_path, compression):
     with pytest.raises(UserError, match=r"plain text has no columns; corpus\.prompt_column needs a table"):
         list(rows(path, [TEXT, Asked("prompt", "corpus.prompt_column")], Form(document="line")))
     with pytest.raises(UserError, match="plain text has no columns"):
-        columns_of(path)
+        Table(path)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -330,9 +330,11 @@ def test_other_encodings_never_garble(tmp_path):
 def test_a_table_is_text_without_nuls(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "n": 1.0, "l": ["é"]}\n{"text": null, "b": true}\n')
-    assert columns_of(path) == ["text", "n", "l", "b"]
+    assert Table(path).columns == ["text", "n", "l", "b"]
     table = Table(path, [Asked("text", "--text")])
     assert list(table) == [["a", "1.0", '["é"]', ""], ["", "", "", "true"]] and table.rows == 2
+    with pytest.raises(UserError, match=r"no column 'txt'; there are 'text', 'n', 'l', 'b'; set --text"):
+        Table(path, [Asked("txt", "--text")])
     path.write_text('{"text": "a"}\n{"text": "a\\u0000"}\n')
     assert texts_of(path)[1] == "a\0", "a corpus counts them"
     with pytest.raises(UserError, match="line 2: has a NUL"):
@@ -388,9 +390,6 @@ def test_a_small_text_is_read_whole(tmp_path):
         with pytest.raises(UserError, match=rf"a\.txt: {problem}"):
             read_text(path)
 
-
-def test_texts_to_score_are_opened_as_all_text(tmp_path):
-    """A mark before a line is no sign of the text."""
-    path, raw = tmp_path / "a.txt.gz", b"\xef\xbb\xbfOne two.\n\n\xef\xbb\xbfThree.\r\n"
-    path.write_bytes(gzip.compress(raw))
+    path = tmp_path / "b.txt.gz"  # what is scored by hand is opened alike
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbfOne two.\n\n\xef\xbb\xbfThree.\r\n"))
     assert list(lines_of(path)) == [(1, "One two."), (3, "Three.")]

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from babelmill.config import loading
 from babelmill.config.inputs import too_few
+from babelmill.config.schema import Corpus
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_text
 from babelmill.corpus.__main__ import Inputs, inputs
@@ -36,25 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     loading.add_arguments(parser)
 
 
-def sources(graph: Graph, code: str) -> tuple[Inputs, Reading]:
-    """Return the files of a language's text, and how to read them."""
-    corpus = graph.configuration.corpus(code).corpus
-    download = None if corpus.files or corpus.builtin else graph.result("download", code).path
-    if download and not (download / manifest.NAME).is_file():
-        raise UserError(
-            f"the text of {code} is on the Hub ({corpus.hub}): `snakemake converted/{code} --until download` gets it,"
-            " or set corpus.files"
-        )
-    found = inputs(corpus, download)
-    return found, Reading(corpus, found.text_columns)
-
-
-def documents(files: Inputs, reading: Reading, builtin: bool, tally: Tally) -> Iterator[tuple[str, pa.RecordBatch]]:
+def documents(files: Inputs, corpus: Corpus, tally: Tally) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the documents as they are, in batches, each with the name of its file."""
-    for batch in python_docs() if builtin else ():
+    for batch in python_docs() if corpus.builtin else ():
         yield "corpus.builtin", batch
     for path in [*files.train, *files.validation]:
-        for batch in read([path], reading, tally):
+        for batch in read([path], Reading(corpus, files.text_columns), tally):
             yield str(path), batch
 
 
@@ -62,9 +50,15 @@ def run(args: argparse.Namespace) -> None:
     """Write the page, and print what stands out."""
     graph = Graph(configuration := loading.from_arguments(args))
     asked, code = configuration.language(args.language), args.language
-    corpus, (files, reading) = configuration.corpus(code).corpus, sources(graph, code)
-    tally = Tally("skip")
-    found, counts = sample(documents(files, reading, bool(corpus.builtin), tally))
+    corpus, tally = configuration.corpus(code).corpus, Tally("skip")
+    download = None if corpus.files or corpus.builtin else graph.result("download", code).path
+    if download and not (download / manifest.NAME).is_file():
+        raise UserError(
+            f"the text of {code} is on the Hub ({corpus.hub}): `snakemake converted/{code} --until download` gets it,"
+            " or set corpus.files"
+        )
+    files = inputs(corpus, download)
+    found, counts = sample(documents(files, corpus, tally))
     if found.empty:
         raise UserError(f"the text of {code} has no document that can be read")
     measured = measure(found)

@@ -68,21 +68,17 @@ class Inputs(NamedTuple):
     text_columns: dict[Path, str]  # {file: column} of the files that have their own column of text
 
 
-def expand(patterns: Iterable[str], key: str, file_format: str | None = None) -> list[Path]:
-    """Return the files that the globs match, sorted, each once; see `files_of`. `file_format` is `corpus.format`."""
-    found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:", file_format)}
-    return each_once(map(Path, found))
-
-
-def each_once(paths: Iterable[Path]) -> list[Path]:
+def each_once(paths: Iterable[str | Path]) -> list[Path]:
     """Return one path for each real file, sorted: several globs may reach the same file through links."""
-    return [Path(path) for path in local_sources.distinct(map(str, paths))]
+    return [Path(path) for path in local_sources.distinct(str(Path(path)) for path in paths)]
 
 
 def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
     """Return the files that the configuration names, and those that the stage `download` wrote to `download`."""
-    train = expand(corpus.files, "files", corpus.format)
-    validation = expand(corpus.validation_files, "validation_files", corpus.format)
+    train, validation = (
+        each_once(path for glob in globs for path in local_sources.files_of(glob, f"corpus.{key}:", corpus.format))
+        for key, globs in (("files", corpus.files), ("validation_files", corpus.validation_files))
+    )
     if not download:
         return Inputs(train, validation, [*train, *validation], None, {})
     figures = manifest.verify(download)["figures"]

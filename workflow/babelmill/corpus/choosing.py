@@ -72,15 +72,6 @@ def first_of_equal(key0: np.ndarray, key1: np.ndarray) -> np.ndarray:
     return first
 
 
-def new_among(keys: np.ndarray, seen: set[bytes]) -> np.ndarray:
-    """Return bool [N]: whether each of the digests [N, 2] is the first that is not in `seen`; add all of them."""
-    new = np.zeros(len(keys), bool)
-    for row, key in enumerate(np.ascontiguousarray(keys).view("V16").ravel().tolist()):
-        new[row] = key not in seen
-        seen.add(key)
-    return new
-
-
 def repeats_held_out(side0: np.ndarray, side1: np.ndarray, held: int) -> np.ndarray:
     """Return bool [N]: whether each document repeats one of the first `held` documents and is not one of them."""
     known = np.sort(side0[:held])

@@ -52,11 +52,8 @@ class FastText:
 
     def find(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
         """Return the most probable labels of each text, with their probabilities. A text is one line."""
-        return [self._labels(text) for text in texts]
-
-    def _labels(self, text: str) -> list[tuple[str, float]]:
-        labels, shares = self._model.predict(text, k=BEST)
-        return [(self._names[label], round(share, DIGITS)) for label, share in zip(labels, shares, strict=True)]
+        found = [zip(*self._model.predict(text, k=BEST), strict=True) for text in texts]
+        return [[(self._names[label], round(share, DIGITS)) for label, share in pairs] for pairs in found]
 
 
 class Py3Langid:

@@ -10,6 +10,11 @@ numbers that is about their similarity. The numbers are cut into bands, and only
 by their real shingles. At the threshold, `FOUND` of the pairs have one (in theory; a test counts). Of the texts with
 an equal band, `MEMBERS` that stay are compared with later ones. So more copies are missed where many texts are somewhat
 less alike than the threshold, such as pages of one template: about 1 in 25 of those just at it.
+
+A word is a run of characters without white space and without the punctuation of ASCII. In scripts that put no spaces
+between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan), each character counts as a word. Upper and lower
+case differ. Words are cut and hashed as UTF-8 bytes, many texts at once. This depends on no table of Unicode and no
+library's hash function, so a text has the same shingles on any machine and in any version of Python.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -21,7 +26,7 @@ import math
 import os
 import struct
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +35,7 @@ import pyarrow.compute as pc
 from rensa import RMinHash
 
 from babelmill.core.bars import Bar
-from babelmill.corpus.record_batches import PROMPT, Spool
-from babelmill.tokens.hashed_words import bytes_of, mixed, with_word, words_of
+from babelmill.corpus.record_batches import PROMPT, Spool, bytes_of
 
 BANDS = [f"band{i}" for i in range(16)]  # columns of a spool; 0 stands for a text without shingles
 LENGTH = 5  # words of a shingle
@@ -42,6 +46,75 @@ AT_ONCE = 256  # texts; rensa returns lists, and long ones are slow
 MEMBERS = 4
 LARGEST = 1 << 16  # shingles; of a text with more, those with the smallest hashes stand for all (error below 0.005)
 RECORD = struct.Struct("<Q160sI")  # number of the document, beginning, number of shingles
+PIECE = 1 << 18  # bytes whose words are hashed at a time
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.uint64(0xBF58476D1CE4E5B9)
+_SHIFT = np.uint64(29)
+
+
+def _powers(base: int) -> np.ndarray:
+    """Return base^i mod 2^64 for each i up to `PIECE`, uint64."""
+    found = np.full(PIECE + 1, base, np.uint64)
+    found[0] = 1
+    return np.multiply.accumulate(found)
+
+
+_BASE = 0x5851F42D4C957F2D  # odd, so that it has an inverse mod 2^64
+_POWERS, _INVERSE = _powers(_BASE), _powers(pow(_BASE, -1, 2**64))
+_BYTES = np.arange(256)
+_SEPARATES = np.array([byte < 128 and not chr(byte).isalnum() for byte in range(256)])
+# A different odd number for each byte; 0 for what stands between words.
+_NUMBERS = np.where(_SEPARATES, np.uint64(0), (_BYTES.astype(np.uint64) + np.uint64(1)) * _ODD | np.uint64(1))
+# The first bytes of the characters U+3000 to U+9FFF; of the others the second byte tells.
+_STANDS_ALONE = (_BYTES >= 0xE3) & (_BYTES <= 0xE9)
+_MAY_STAND_ALONE = (_BYTES == 0xE0) | (_BYTES == 0xE1) | (_BYTES == 0xF0)
+
+
+def _stand_alone(data: np.ndarray) -> np.ndarray:
+    """Return which UTF-8 bytes begin a character that counts as a word, bool [bytes]."""
+    alone = _STANDS_ALONE[data]
+    at = np.flatnonzero(_MAY_STAND_ALONE[data[:-1]])
+    first, second = data[at], data[at + 1]
+    south = (first == 0xE0) & (second >= 0xB8)  # Thai, Lao, Tibetan
+    burmese_or_khmer = (first == 0xE1) & ((second == 0x80) | (second == 0x81) | (second == 0x9E) | (second == 0x9F))
+    rare_chinese = (first == 0xF0) & (second >= 0xA0) & (second <= 0xAF)
+    alone[at[south | burmese_or_khmer | rare_chinese]] = True
+    return alone
+
+
+def _begins(data: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return the places where words begin in the UTF-8 bytes of texts that begin at `starts`, int64."""
+    separates = _SEPARATES[data]
+    begins = ~separates
+    begins[1:] &= separates[:-1]
+    begins[starts] = ~separates[starts]
+    if data.max(initial=0) < 0xE0:
+        return np.flatnonzero(begins)
+    alone = _stand_alone(data)
+    begins |= alone
+    longer = np.flatnonzero(alone & (data == 0xF0))
+    alone[longer] = False
+    begins[3:] |= alone[:-3] & ~separates[3:]  # the character after one of three bytes
+    after = longer[longer + 4 < len(data)] + 4
+    begins[after] |= ~separates[after]
+    return np.flatnonzero(begins)
+
+
+def _words_of(data: np.ndarray, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield hashes of words, and where each begins, in pieces of the UTF-8 bytes of texts that begin at `starts`."""
+    at = 0
+    while at < len(data):
+        piece = data[at : at + PIECE]
+        inside = starts[np.searchsorted(starts, at) : np.searchsorted(starts, at + len(piece))] - at
+        begins = _begins(piece, inside)
+        end = len(piece)
+        if at + end < len(data) and len(begins) > 1:
+            begins, end = begins[:-1], int(begins[-1])  # the last word may be longer than the piece
+        sums = np.zeros(len(piece) + 1, np.uint64)
+        np.cumsum(_NUMBERS[piece] * _POWERS[: len(piece)], out=sums[1:])
+        of_words = np.diff(sums[np.append(begins, end)]) * _INVERSE[begins]
+        yield (of_words ^ (of_words >> _SHIFT)) * _MIX, begins + at
+        at += end
 
 
 def compared(batch: pa.RecordBatch) -> pa.StringArray:
@@ -61,14 +134,14 @@ def shingles(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
     data, bounds = bytes_of(text)
     starts = bounds[:-1]
     words, places = np.empty(0, np.uint64), np.empty(0, np.int64)  # the last ones, which the next piece needs
-    for more, where in words_of(data, starts[np.diff(bounds) > 0]):
+    for more, where in _words_of(data, starts[np.diff(bounds) > 0]):
         words, places = np.concatenate((words, more)), np.concatenate((places, where))
         texts = np.searchsorted(starts, places, "right") - 1
         begin = np.flatnonzero(texts[LENGTH - 1 :] == texts[: max(0, len(texts) - LENGTH + 1)])
         joined = words[begin]
         for i in range(1, LENGTH):
-            joined = with_word(joined, words[begin + i])
-        found.append(mixed(joined))
+            joined = (joined ^ (joined >> _SHIFT)) * _ODD + words[begin + i]
+        found.append((joined ^ (joined >> _SHIFT)) * _MIX)
         counts += np.bincount(texts[begin], minlength=len(text))
         words, places = words[1 - LENGTH :], places[1 - LENGTH :]
     return np.concatenate(found), np.concatenate(([0], np.cumsum(counts)))
@@ -101,9 +174,9 @@ def bands_of(text: pa.StringArray, threshold: float) -> np.ndarray:
 
 def _joined(numbers: np.ndarray) -> np.ndarray:
     """Return a hash of each band [texts, bands, rows], uint64 [texts, bands]; different bands have different hashes."""
-    joined = np.arange(1, len(BANDS) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    joined = np.arange(1, len(BANDS) + 1, dtype=np.uint64) * _ODD
     for row in range(numbers.shape[2]):
-        joined = (joined ^ numbers[:, :, row]) * np.uint64(0xBF58476D1CE4E5B9)
+        joined = (joined ^ numbers[:, :, row]) * _MIX
         joined ^= joined >> np.uint64(31)
     return joined
 

@@ -108,14 +108,23 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
     return np.stack(sizes).sum(0, dtype=np.int64)
 
 
+def bytes_of(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the UTF-8 bytes of texts, uint8, and where each text begins and ends in them, int64 [N + 1].
+
+    Nulls are not allowed.
+    """
+    _, offsets, raw = text.buffers()
+    if raw is None or not len(text):
+        return np.empty(0, np.uint8), np.zeros(len(text) + 1, np.int64)
+    bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
+    return np.frombuffer(raw, np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
+
+
 def digests(text: pa.StringArray) -> np.ndarray:
     """Return the digest of each document, uint64 of shape [documents, 2]. Nulls are not allowed."""
-    if not len(text):
-        return np.empty((0, 2), np.uint64)
-    _, offsets, data = text.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].tolist()
-    view = memoryview(data) if data is not None else memoryview(b"")
-    return _digests(view[a:b] for a, b in pairwise(bounds))
+    data, bounds = bytes_of(text)
+    view = data.data
+    return _digests(view[a:b] for a, b in pairwise(bounds.tolist()))
 
 
 def _digests(parts: Iterator[memoryview]) -> np.ndarray:

@@ -8,10 +8,12 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from babelmill import __version__
+from babelmill.config.identifiers import PY3LANGID
 from babelmill.core.escape import line
 from babelmill.core.words import plural
+from babelmill.corpus.identification import load
 from babelmill.reporting.page import environment
-from babelmill.survey.sample import SHOWN, UNKNOWN, frequent_lines, identifier, oddest, shares_of, table
+from babelmill.survey.sample import SHOWN, UNKNOWN, frequent_lines, oddest, shares_of, table
 
 TEMPLATE = Path(__file__).with_name("page.html")
 EXCERPT = 400  # characters of a document that is shown
@@ -30,7 +32,7 @@ def summary(documents: pd.DataFrame, read: Counter[str], name: str, tag: str | N
         shares = [f"{value} {share:.1%}" for value, share in shares_of(values).items() if share >= 0.0005]
         lines.append(f"{what}: {', '.join(shares[:4])}")
     asked = shares_of(language for language in languages if language != UNKNOWN).get(tag or "", 0.0)
-    if tag in identifier().labels and {*languages} - {UNKNOWN} and asked < MOSTLY:
+    if tag in load(PY3LANGID).labels and {*languages} - {UNKNOWN} and asked < MOSTLY:
         lines.append(f"only {asked:.1%} of the documents that are not too short look like {name}")
     if copies := len(documents) - len({*documents["key"]}):
         lines.append(f"exact copies: {copies / len(documents):.1%} of the documents")

@@ -10,10 +10,12 @@ import hashlib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+
+from babelmill.config.identifiers import PY3LANGID
+from babelmill.corpus.identification import load
 
 DOCUMENTS, CHARACTERS = 100_000, 500_000_000  # of a sample, at most
 JUDGED = 2_000  # documents whose language is judged, and whose lines are compared
@@ -59,7 +61,8 @@ def measure(documents: pd.DataFrame) -> pd.DataFrame:
 
     begun = documents["text"].str[:BEGINNING]
     letters = begun.map(lambda text: sum(map(str.isalpha, text)))
-    judged = [language_of(text) if n >= FEWEST else UNKNOWN for text, n in zip(begun[:JUDGED], letters, strict=False)]
+    labels = load(PY3LANGID).find(begun[:JUDGED])
+    judged = [found[0][0] if n >= FEWEST else UNKNOWN for found, n in zip(labels, letters, strict=False)]
     return documents.assign(
         characters=documents["text"].str.len(),
         words=documents["text"].map(lambda text: len(text.split())),
@@ -82,19 +85,6 @@ def script_of(text: str) -> str:
     """Return the script of most letters of a text."""
     found = Counter(map(script_of_letter, filter(str.isalpha, text)))
     return found.most_common(1)[0][0] if found else "(no letters)"
-
-
-@functools.cache
-def identifier() -> Any:
-    """Return the model that finds languages."""
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE)
-
-
-def language_of(text: str) -> str:
-    """Return the language of a text by py3langid, as a code of ISO 639-1 where there is one."""
-    return identifier().classify(text)[0]
 
 
 def lines_of(text: str) -> list[str]:

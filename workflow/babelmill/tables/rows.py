@@ -104,34 +104,6 @@ def columns_of_rows(
         on_bad(problem)
 
 
-def columns_of(path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM) -> list[str]:
-    """Return the names of a table's columns, in order; of .jsonl, all keys in the order in which they first appear.
-
-    A UserError says that there are none, or that one that is asked for is missing or there twice.
-    """
-    suffix, compression = format_of(path, file_format=form.format)
-    advice = ""
-    if suffix == ".txt":
-        raise UserError(f"{escape.line(path)}: plain text has no columns; give a table")
-    if suffix == ".parquet":
-        with opened(path, compression) as stream:
-            names = _parquet_file(path, compression, stream).schema_arrow.names
-    elif suffix in DELIMITERS:
-        records = _Records(Blocks(path, compression, form), suffix)
-        names, advice = records.heading, records.advice(records.heading)
-    else:
-        found = dict[str, None]()
-        for _, rows, bad in _objects(Blocks(path, compression)):
-            if problem := next(iter(bad.values()), None):
-                raise problem
-            found |= dict.fromkeys(key for row in rows for key in row)
-        names = [*found]
-    if not names:
-        raise UserError(f"{escape.line(path)} is empty; a table has the names of its columns, and rows")
-    check_names(path, names, asked, advice)
-    return names
-
-
 def check_names(path: Path, there: Sequence[str], asked: Iterable[Asked], advice: str = "") -> None:
     """Raise NoColumn unless each column that is asked for occurs once."""
     for column, setting, _, optional in asked:
@@ -519,13 +491,32 @@ class Table:
     """
 
     def __init__(self, path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM):
-        self.columns = columns_of(path, asked, form)
+        """Read the table. A UserError says what is wrong with it: that it is empty, or which column is missing."""
+        suffix, compression = format_of(path, file_format=form.format)
+        advice = ""
+        if suffix == ".txt":
+            raise UserError(f"{escape.line(path)}: plain text has no columns; give a table")
+        if suffix == ".parquet":
+            with opened(path, compression) as stream:
+                self.columns = _parquet_file(path, compression, stream).schema_arrow.names
+        elif suffix in DELIMITERS:
+            records = _Records(Blocks(path, compression, form), suffix)
+            self.columns, advice = records.heading, records.advice(records.heading)
+        else:  # all keys in the order in which they first appear
+            found = dict[str, None]()
+            for _, objects, bad in _objects(Blocks(path, compression)):
+                if problem := next(iter(bad.values()), None):
+                    raise problem
+                found |= dict.fromkeys(key for row in objects for key in row)
+            self.columns = [*found]
+        if not self.columns:
+            raise UserError(f"{escape.line(path)} is empty; a table has the names of its columns, and rows")
         named = {each.column: each._replace(optional=True) for each in asked}
         self._asked = [
             named.get(name) or Asked(name, "its heading", "anything", optional=True) for name in self.columns
         ]
         self._path, self._form = path, form
-        check_names(path, self.columns, self._asked)
+        check_names(path, self.columns, [*asked, *self._asked], advice)
         self.rows = sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[list[str]]:

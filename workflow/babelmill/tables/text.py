@@ -194,17 +194,13 @@ def refuse_garbled(path: Path, number: int, raw: bytes, form: Form) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a small UTF-8 file, plain or compressed; see `text_of`."""
-    with opened(path, split_name(path)[1]) as stream:
-        return text_of(stream.read(), path)
-
-
-def text_of(raw: bytes, path: Path) -> str:
-    """Return UTF-8 bytes as text, without marks of byte order at the beginnings of lines; `path` names them in errors.
+    """Return the text of a small UTF-8 file, plain or compressed, without marks of byte order at beginnings of lines.
 
     Files that were joined have a mark inside, which a model would read as a sign of its own. A UserError says that the
     bytes are no text, are not UTF-8, or have a NUL.
     """
+    with opened(path, split_name(path)[1]) as stream:
+        raw = stream.read()
     refuse_other_kinds(path, raw[:HEAD])
     try:
         text = raw.decode("utf-8")
