@@ -10,11 +10,9 @@ from babelmill.tokens.shard_file import ShardFile, write_shard
 DOCUMENTS = [[1, 20, 21, 2], [1, 2], [1, 65535, 300, 301, 2]]
 
 
-def write(path, documents=DOCUMENTS, vocab_size=65536, batches=1):
-    with write_shard(path, vocab_size, "ab" * 32) as writer:
-        for part in np.array_split(np.arange(len(documents)), batches):
-            chosen = [documents[i] for i in part]
-            writer.append(np.array([t for d in chosen for t in d], np.uint32), np.array([len(d) for d in chosen]))
+def write(path, documents=DOCUMENTS, vocab_size=65536):
+    batches = ((np.array(tokens, np.uint32), np.array([len(tokens)]), None) for tokens in documents)
+    assert write_shard(path, vocab_size, "ab" * 32, batches) == sum(map(len, documents))
     return path
 
 
