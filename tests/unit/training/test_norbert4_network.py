@@ -62,7 +62,7 @@ def test_dropout_drops_weights_of_attention_and_keeps_the_mean():
     tensors, seen = torch.randn(3, 1, 2, 9, 6), visible(torch.ones(1, 1, 9, 9, dtype=torch.bool).tril(), torch.float32)
     keys = Keys(0, torch.device("cpu"))
     keys.rows = torch.randint(-(2**31), 2**31, (4000,), dtype=torch.int32)
-    found, _ = KeyedNorBERT4Attention(1, keys)(*tensors.expand(3, 4000, 2, 9, 6), seen, dropout=0.3)
+    found, _ = KeyedNorBERT4Attention(1, keys)(*tensors.expand(3, 4000, 2, 9, 6), visible=seen, dropout=0.3)
     expected, _ = attention(*tensors, seen)
     error = found.std(0) / 4000**0.5
     assert error.min() > 0

@@ -140,9 +140,8 @@ class Attention(nn.Module):
         if cache is not None:
             key, value = cache(key, value)
         dropout = self.dropout.p if self.training else 0.0
-        context, weights = self.attend(
-            query, key, value, query_table, key_table, buckets, visible, dropout, implementation
-        )
+        how = {"visible": visible, "dropout": dropout, "implementation": implementation}
+        context, weights = self.attend(query, key, value, query_table, key_table, buckets, **how)
         context = context.transpose(1, 2).flatten(2)
         if gate is not None:
             context = context * F.gelu(gate)

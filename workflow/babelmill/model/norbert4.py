@@ -234,7 +234,9 @@ class Attention(nn.Module):
         if cache is not None:
             key, value = cache(key, value)
         dropout = self.weight_dropout if self.training else 0.0
-        context, weights = self.attend(query, key, value, sight.visible, dropout, implementation)
+        context, weights = self.attend(
+            query, key, value, visible=sight.visible, dropout=dropout, implementation=implementation
+        )
         context = normalize(context.transpose(1, 2).flatten(2), self.eps)
         return self.dropout(self.out_proj(context)), first_values, weights
 

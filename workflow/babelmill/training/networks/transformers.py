@@ -3,6 +3,7 @@
 import contextlib
 
 import torch
+from accelerate import init_empty_weights
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -28,7 +29,6 @@ from babelmill.training.networks.transformers_models import (
     make_model,
     output_layer,
     positions,
-    without_values,
 )
 from babelmill.training.optimization.gradients import ShardedGradients, Sharding, local_rows, shard
 from babelmill.training.plan import randomness
@@ -84,8 +84,10 @@ class TransformersNetwork(Network):
         auto = auto_class(train)
         first_position = processes.on_main(lambda: prove(config, auto, vocabulary, longest))
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
-        with without_values() if loaded else contextlib.nullcontext():
+        # Constants keep their values, which no file holds.
+        with init_empty_weights(include_buffers=False) if loaded else contextlib.nullcontext():
             made = make_model(config, auto)
+        made.tie_weights()  # a weight in two places became two
         self.config = {
             "architecture": "transformers",
             "auto_class": auto,
