@@ -113,14 +113,6 @@ def test_initial_weights():
             assert weight.std().item() == pytest.approx(0.8796 * expected, rel=0.03), name
 
 
-def test_training_mask():
-    """Within a document; in causal rows only backwards; padding attends to nothing and nobody attends to it."""
-    segments = torch.tensor([[0, 0, 1, -1], [0, 0, 1, -1]])
-    both, causal = training_mask(segments, torch.tensor([False, True]))[:, 0].int().tolist()
-    assert both == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    assert causal == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-
-
 def test_causal_rows_do_not_see_the_future_and_documents_do_not_see_each_other():
     model = tiny().eval()
     input_ids = torch.randint(50, (2, 40))

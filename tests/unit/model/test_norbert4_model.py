@@ -9,7 +9,7 @@ from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.training.kernels import dropout
 from babelmill.training.kernels.dropout import Keys
 from babelmill.training.kernels.install import KeyedNorBERT4Attention
-from babelmill.training.networks.gpt_bert import from_scores_to_cap, size_of
+from babelmill.training.networks.gpt_bert import size_of
 from helpers.models.published import norbert4
 
 NO_DROPOUT = dict.fromkeys(("embedding_dropout", "hidden_dropout", "attention_dropout"), 0.0)
@@ -102,18 +102,3 @@ def test_initial_weights():
             assert (weight == 0).all(), name
         else:
             assert weight.std().item() == pytest.approx(0.8796 * std, rel=0.03), name
-
-
-def test_the_gradient_of_capped_scores():
-    """It is that of cross-entropy and z-loss of 30 sigmoid(s / 7.5), and so are the sums."""
-    torch.manual_seed(0)
-    scores = 5 * torch.randn(6, 11, dtype=torch.float64)
-    scores.requires_grad_()
-    targets, weights = torch.arange(6), torch.rand(6, dtype=torch.float64)
-    logits = 30 * torch.sigmoid(scores / 7.5)
-    each = F.cross_entropy(logits, targets, reduction="none") + 0.1 * logits.logsumexp(1).square()
-    wanted = (weights * each).sum()
-    total, statistics, gradient = from_scores_to_cap(scores.detach(), targets, weights, 0.1, True)
-    close(total, wanted.detach())
-    close(gradient, torch.autograd.grad(wanted, scores)[0])
-    close(statistics[:, 0], F.cross_entropy(logits, targets, reduction="none").detach())
