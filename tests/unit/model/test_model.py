@@ -125,19 +125,14 @@ def test_causal_rows_do_not_see_the_future_and_documents_do_not_see_each_other()
     assert same[1].tolist() == [t < 25 for t in range(40)]
 
 
-@pytest.fixture
-def mixed():
-    """A model of eleven rows of layer mixing (two blocks of its sums), each read by all later ones, and its inputs."""
-    model = tiny(num_hidden_layers=5).double().eval()
-    for alpha in model.transformer.dwa_modules.alphas:
+def test_layer_mixing_is_its_formula():
+    """x_j = sum of M[j, i] h_i, with gradients, and gradients of these, of all that goes in.
+
+    Eleven rows are two blocks of the sums, each read by all later ones.
+    """
+    mixing = tiny(num_hidden_layers=5).double().transformer.dwa_modules
+    for alpha in mixing.alphas:
         torch.nn.init.normal_(alpha, std=0.3)
-    input_ids = torch.arange(24).view(2, 12)
-    return model, (input_ids, training_mask(input_ids * 0, torch.tensor([True, False])))
-
-
-def test_layer_mixing_is_its_formula(mixed):
-    """x_j = sum of M[j, i] h_i, with gradients, and gradients of these, of all that goes in."""
-    mixing = mixed[0].transformer.dwa_modules
     inputs = [torch.randn(1, 1, 2, dtype=torch.float64, requires_grad=True) for _ in range(11)]
 
     def mix(hidden, *changes):

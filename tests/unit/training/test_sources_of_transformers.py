@@ -219,12 +219,7 @@ def test_a_model_of_labels_takes_the_encoder_of_any_model(kind):
     vocabulary = Vocabulary(400, 1, 2, 3, 4, tuple(range(16)))
     config = encoder_config(asked, base, vocabulary)
     network = LabelsNetwork(config, asked.train, asked.labels, Codes(["a", "b", "c"], "classes", 1), 1, ALONE)
-    before = {name: value.clone() for name, value in network.weights().items()}
     load_weights(base / "model.safetensors", network)
-    kept = [name for name, value in network.weights().items() if torch.equal(value, before[name])]
-    assert [name for name in kept if ".pooler." not in name and before[name].unique().numel() > 2] == [
-        f"encoder.{'classifier' if kind == 'bert' else 'score'}.weight"
-    ]
     cls, _ = KINDS[kind]
     reference = getattr(transformers, cls).from_pretrained("theirs").base_model.eval()
     ids = torch.arange(20, 40)[None]

@@ -15,7 +15,7 @@ from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import MicroBatch
 from babelmill.training.networks import transformers_models
-from babelmill.training.networks.lora import add_adapters, frozen_in
+from babelmill.training.networks.lora import add_adapters
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.network import Network
 from babelmill.training.networks.transformers_check import pass_through, prove
@@ -104,9 +104,8 @@ class TransformersNetwork(Network):
             alpha = train.lora_alpha or 2 * train.lora_rank
             self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha}
             torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether or not frozen weights were drawn
-            add_adapters(made, train.lora_rank, alpha)
-            if train.precision == "bf16":
-                frozen_in(made, torch.bfloat16)
+            dtype = torch.bfloat16 if train.precision == "bf16" else torch.float32
+            add_adapters(made, train.lora_rank, alpha, dtype)
         self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes)
 
     def _spread(self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes) -> None:

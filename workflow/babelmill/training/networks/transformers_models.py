@@ -28,7 +28,7 @@ from transformers.pytorch_utils import Conv1D
 
 from babelmill.config import schema
 from babelmill.config.layers import nearest
-from babelmill.config.models import OBJECTIVES, ROPE, SHAPE, Size, check_layers, check_shape
+from babelmill.config.models import OBJECTIVES, ROPE, SHAPE, Size, check_layers
 from babelmill.config.schema import MAX_LENGTH
 from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_json
@@ -36,7 +36,7 @@ from babelmill.model.code_decoder import longest_text, padded_length
 from babelmill.stages import TrainStage
 from babelmill.tokens import characters
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
-from babelmill.training.networks.source_weights import check_lengths
+from babelmill.training.networks.source_weights import check_source
 
 NAME = "babelmill_documents"  # the name of the attention implementation
 _SEGMENTS: ContextVar[torch.Tensor | None] = ContextVar("segments", default=None)
@@ -283,15 +283,9 @@ def config_to_train(settings: TrainStage, source: Path | None, vocabulary: Vocab
         values = values["config"]
     config = read_config(values, auto, name)
     made = on_meta(config, auto)
-    check_shape(settings.shape, shape_of(made), name)
-    if vocabulary.entries > config.vocab_size:
-        raise UserError(
-            f"{name}: the tokenizer has {vocabulary.entries:,} entries, but the embedding has only"
-            f" {config.vocab_size:,} rows: set a smaller tokenizer.source, or remove it to use the model's own"
-        )
+    check_source(settings, shape_of(made), vocabulary.entries, config.vocab_size, longest_row(made))
     if auto == MASKED and vocabulary.mask < 0:
         raise UserError(f"{name}: its tokenizer has no mask token, but this train.objective needs one to hide tokens")
-    check_lengths(settings, longest_row(made))
     if not vocabulary.aliases:
         for key, token in special_tokens(vocabulary).items():
             if hasattr(config, key):
