@@ -127,15 +127,10 @@ def test_the_faster_versions_drop_what_the_formula_drops():
 
 def test_scores_on_a_gpu_are_not_computed_by_cudnn(monkeypatch):
     """PyTorch would prefer it on an H100; the switch exists in builds without CUDA, too."""
-    before, products = torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.matmul
-    short_sums = products.allow_bf16_reduced_precision_reduction
-    try:
-        torch.backends.cuda.enable_cudnn_sdp(True)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        assert scoring_device().type == "cpu" and torch.backends.cuda.cudnn_sdp_enabled()
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        assert scoring_device().type == "cuda" and not torch.backends.cuda.cudnn_sdp_enabled()
-        assert not products.allow_bf16_reduced_precision_reduction
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
-        products.allow_bf16_reduced_precision_reduction = short_sums
+    asked, products = [], torch.backends.cuda.matmul
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", asked.append)
+    monkeypatch.setattr(products, "allow_bf16_reduced_precision_reduction", True)
+    for available, device in ((False, "cpu"), (True, "cuda")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
+        assert scoring_device().type == device and asked == [False] * available
+    assert not products.allow_bf16_reduced_precision_reduction
