@@ -104,8 +104,7 @@ class TransformersNetwork(Network):
             alpha = train.lora_alpha or 2 * train.lora_rank
             self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha}
             torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether or not frozen weights were drawn
-            dtype = torch.bfloat16 if train.precision == "bf16" else torch.float32
-            add_adapters(made, train.lora_rank, alpha, dtype)
+            add_adapters(made, train.lora_rank, alpha, torch.bfloat16 if train.precision == "bf16" else None)
         self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes)
 
     def _spread(self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes) -> None:
