@@ -68,7 +68,7 @@ def check_source(settings: TrainStage, shape: dict[str, Any], entries: int, rows
         positions: how many tokens the source can read.
     """
     name, longest = settings.model.source, max(settings.train.sequence_lengths)
-    check_shape(settings.shape, shape, f"model.source = {name}")
+    check_shape(settings.shape, shape, str(name))
     if entries > rows:
         raise UserError(
             f"the tokenizer has {entries:,} entries, but the embedding of {name} has only {rows:,} rows: set a smaller"
