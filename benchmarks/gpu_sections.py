@@ -323,8 +323,9 @@ def attend(case, trainer, hidden, note) -> None:
     rows, length, _ = hidden.shape
     model, block = trainer.model, trainer.model.transformer.attention_layers[0]
     none = torch.zeros(rows, length, dtype=torch.int64, device=case.device)
-    trainer.network.keys.begin_pass(none[:, 0], none[0], length)
-    seen = visible(training_mask(none, none[:, 0] > 0), torch.bfloat16)
+    allowed = training_mask(none, none[:, 0] > 0)
+    trainer.network.keys.begin_pass(none[:, 0], none[0], length, allowed)
+    seen = visible(allowed, torch.bfloat16)
     given = (
         hidden.bfloat16().requires_grad_(),
         model.embedding(none[:1])[1],

@@ -120,9 +120,8 @@ def documents(path: Path, vocab_size: int) -> ShardFile:
     """Write a shard of random tokens in documents of about 300 tokens. Lengths are log-normal, as in real text."""
     random = np.random.default_rng(0)
     lengths = np.maximum(3, random.lognormal(5.3, 0.9, TOKENS // 300)).astype(np.int64)
-    with write_shard(path, vocab_size, "none") as writer:
-        for length in lengths:
-            writer.append(np.array([1, *random.integers(16, vocab_size, length - 2), 2]), np.array([length]))
+    ids = (np.array([1, *random.integers(16, vocab_size, length - 2), 2]) for length in lengths)
+    write_shard(path, vocab_size, "none", ((tokens, np.array([len(tokens)]), None) for tokens in ids))
     return ShardFile.open(path)
 
 

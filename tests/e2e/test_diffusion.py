@@ -17,6 +17,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("diffusion")]  # one pro
 MODEL = "unmasking"
 
 
+@pytest.fixture
+def model(diffused):
+    """The model, as transformers loads it."""
+    return AutoModelForMaskedLM.from_pretrained(diffused.path / f"converted/{MODEL}", trust_remote_code=True)
+
+
 @pytest.fixture(scope="module")
 def diffused(built, tmp_path_factory) -> Workspace:
     """The small workflow with a model of masked diffusion."""
@@ -28,7 +34,7 @@ def diffused(built, tmp_path_factory) -> Workspace:
     return workspace
 
 
-def test_evaluation_and_card_speak_of_a_bound(diffused):
+def test_evaluation_card_and_show_speak_of_a_bound(diffused):
     evaluation = json.loads((diffused.path / f"results/of/{MODEL}/evaluate/evaluation.json").read_text())
     assert list(evaluation["metrics"]) == ["diffusion", "unigram"] and evaluation["metrics"]["diffusion"]["bound"]
     score = evaluation["variants"]["ema"]["diffusion"]
@@ -36,6 +42,8 @@ def test_evaluation_and_card_speak_of_a_bound(diffused):
     card = (diffused.path / f"converted/{MODEL}/README.md").read_text()
     assert f"at most {score['value']:.3f}" in card and "trained by masked diffusion" in card
     assert "text-generation" not in card.split("---")[1], "no pipeline of transformers generates with it"
+    done = diffused.python("-m", "babelmill", "show", f"converted/{MODEL}", "--prompt", "the quick", check=True)
+    assert "bits per byte, upper bound" in done.stdout and "'the quick" in done.stdout
 
 
 def test_the_card_s_code_generates(diffused, tmp_path):
@@ -43,31 +51,19 @@ def test_the_card_s_code_generates(diffused, tmp_path):
     folder = diffused.path / f"converted/{MODEL}"
     card = (folder / "README.md").read_text()
     (code,) = (code for code in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "diffusion_generation" in code)
-    code = code.replace(f'"{MODEL}"', f'"{folder}"')
-    done = run_python(
-        "-c", code, cwd=tmp_path, environment={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, check=True
-    )
+    code, environment = code.replace(f'"{MODEL}"', f'"{folder}"'), {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = run_python("-c", code, cwd=tmp_path, environment=environment, check=True)
     assert done.stdout.startswith("The beginning of a text")
 
 
-def test_show_generates(diffused):
-    show = ("-m", "babelmill", "show", f"converted/{MODEL}", "--prompt", "the quick")
-    done = diffused.python(*show, check=True)
-    assert "bits per byte, upper bound" in done.stdout and "'the quick" in done.stdout
-    assert diffused.python(*show).stdout == done.stdout, "no randomness at temperature 0"
-
-
 @pytest.mark.parametrize("remasking", ["low_confidence", "random"])
-def test_generation_fills_blocks_from_left_to_right(diffused, remasking):
-    folder = diffused.path / f"converted/{MODEL}"
-    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
+def test_generation_fills_blocks_from_left_to_right(model, remasking):
     prompt, mask = torch.tensor([[1, 40], [1, 50]]), model.config.mask_token_id
-    seen = []
+    seen, made = [], []
     model.register_forward_pre_hook(lambda _, __, given: seen.append(given["input_ids"].clone()), with_kwargs=True)
     options = {"gen_length": 12, "block_length": 4, "steps": 6, "remasking": remasking, "temperature": 1.0}
-    made = [
-        generate(model, prompt, mask, generator=torch.Generator().manual_seed(seed), **options) for seed in (0, 0, 1)
-    ]
+    for seed in (0, 0, 1):
+        made.append(generate(model, prompt, mask, generator=torch.Generator().manual_seed(seed), **options))
     assert torch.equal(made[0], made[1]) and not torch.equal(made[0], made[2])
     assert torch.equal(made[0][:, :2], prompt) and not (made[0] == mask).any()
     masks = [(given[0, 2:] == mask).view(3, 4).sum(1).tolist() for given in seen[:6]]
@@ -87,9 +83,7 @@ def test_numbers_of_generation_that_do_not_fit(options, message):
         generate(torch.nn.Identity(), torch.zeros(1, 1, dtype=torch.long), 4, **options)
 
 
-def test_guidance_moves_the_scores_away_from_those_without_a_prompt(diffused):
-    folder = diffused.path / f"converted/{MODEL}"
-    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
+def test_guidance_moves_the_scores_away_from_those_without_a_prompt(model):
     prompt, mask = torch.tensor([[1, 40, 50]]), model.config.mask_token_id
     rows = torch.tensor([[1, 40, 50, mask], [mask, mask, mask, mask]])
     with torch.no_grad():

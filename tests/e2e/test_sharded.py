@@ -60,13 +60,9 @@ def finished_runs(tmp_path_factory) -> Callable[[str], Data]:
             write_base(data.folder / "base", kind.partition(",")[0])
             model = {"source": "./theirs"}
         # Of 160 tokens: micro-batches of 96 and 64, so that two processes have one each, and a third one none.
-        train = {
-            "optimizer": "lamb" if kind == "llama" else "adamw",
-            "learning_rate": 0.004,
-            "eps": 1e-6,
-            "micro_batch_tokens": 96,
-        } | more
-        data.settings({"architecture": "transformers", **model}, max_steps=STEPS, objective=objective, **train)
+        train = {"learning_rate": 0.004, "eps": 1e-6, "micro_batch_tokens": 96, "max_steps": STEPS} | more
+        train |= {"optimizer": "lamb" if kind == "llama" else "adamw", "objective": objective}
+        data.settings({"architecture": "transformers", **model}, **train)
         data.run_settings(checkpoint_every=1, validate_every=8)
         data.train("model", 2)
         lines = [line["loss"] for line in data.metrics() if line["kind"] == "validation"]

@@ -91,11 +91,10 @@ def test_from_the_tokenizer_to_its_users(workspace):
     assert sha256(more) == sha256(spaced)
 
     # Bits per byte are per byte of the text.
-    with_space, without = (
-        read_json(path / f"results/of/{name}/evaluate/evaluation.json") for name in ("spaced", "eng")
-    )
+    names = "spaced", "eng"
+    evaluations = [read_json(path / f"results/of/{name}/evaluate/evaluation.json") for name in names]
     for metric in ("causal", "masked"):
-        scores = [each["variants"]["ema"][metric] for each in (with_space, without)]
+        scores = [each["variants"]["ema"][metric] for each in evaluations]
         assert scores[0]["bytes"] == scores[1]["bytes"] > 0 and scores[0]["tokens"] != scores[1]["tokens"]
-    cards = [(path / f"converted/{name}/README.md").read_text() for name in ("spaced", "eng")]
+    cards = [(path / f"converted/{name}/README.md").read_text() for name in names]
     assert ["It puts a space before each text" in card for card in cards] == [True, False]

@@ -13,8 +13,9 @@ from babelmill.cli import main
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.release.folder import trying
-from conftest import ROOT, SMALL, Workspace, write_texts
+from conftest import ROOT, Workspace, write_texts
 from helpers.environments import TRANSFORMERS_4, installed
+from helpers.models.transformers_models import SMALL_WORKFLOW
 from helpers.programs.prepared import run_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("models of transformers")]
@@ -25,39 +26,18 @@ SIZES = {
     "bert": ("masked", BERT),
     "modernbert": ("diffusion", BERT),
 }
-SETTINGS = {
-    "tokenizer": SMALL["tokenizer"],
-    "train": SMALL["train"]
-    | {
-        "optimizer": "adamw",
-        "learning_rate": 0.01,
-        "precision": "fp32",
-        "batch_reduction": 1,
-        "micro_batch_tokens": 128,
-    },
-    "evaluation": SMALL["evaluation"] | {"sequence_length": 64},
-    "run": SMALL["run"],
-    "languages": {"eng": SMALL["languages"]["eng"]},
-}
-
-
-def configure(workspace: Workspace, kinds: dict) -> list[str]:
-    """Write the configuration and the texts; the folders to make."""
-    models = {
-        kind: {
-            "languages": ["eng"],
-            "train": {"objective": objective},
-            "model": {
-                "architecture": "transformers",
-                "max_position_embeddings": 64,
-                "config": {"model_type": kind, **sizes},
-            },
-        }
-        for kind, (objective, sizes) in kinds.items()
+MODELS = {
+    kind: {
+        "languages": ["eng"],
+        "train": {"objective": objective},
+        "model": {
+            **{"architecture": "transformers", "max_position_embeddings": 64},
+            "config": {"model_type": kind, **sizes},
+        },
     }
-    workspace.configure(SETTINGS | {"targets": list(models), "models": models})
-    write_texts(workspace.path / "texts/eng", "eng")
-    return [f"converted/{name}" for name in models]
+    for kind, (objective, sizes) in SIZES.items()
+}
+FOLDERS = [f"converted/{kind}" for kind in MODELS]
 
 
 # Loaded and used by the first lines of a card, without `trust_remote_code`; with any version of transformers.
@@ -93,7 +73,9 @@ print(repr(pipeline("fill-mask", model="converted/bert")("the <mask> fox")[0]["t
 def made(tmp_path_factory):
     """A workflow's folder, once for this module."""
     workspace = Workspace(tmp_path_factory.mktemp("made"))
-    workspace.snakemake(*configure(workspace, SIZES), "--profile", ROOT / "profiles/local")
+    workspace.configure(SMALL_WORKFLOW | {"targets": list(MODELS), "models": MODELS})
+    write_texts(workspace.path / "texts/eng", "eng")
+    workspace.snakemake(*FOLDERS, "--profile", ROOT / "profiles/local")
     return workspace
 
 
@@ -114,24 +96,17 @@ def test_the_folders_load_in_both_versions_without_trust(made):
     assert "gen_length=32" in code, "it reads 64 tokens"
     assert "of the folder, which contains only the sampler" in card
     code = "torch.manual_seed(0)\n" + code.replace('"modernbert"', '"converted/modernbert"')
-    output = use(made, [f"converted/{kind}" for kind in SIZES], PIPELINES + code)
+    code, output = f"FOLDERS = {FOLDERS}\n{USE}{PIPELINES}{code}", []
+    for packages in ("", str(installed(TRANSFORMERS_4))):
+        environment = os.environ | {"PYTHONPATH": packages, "HF_HUB_OFFLINE": "1"}
+        done = run_python("-c", code, cwd=made.path, environment=environment, check=True)
+        output.append(done.stdout[done.stdout.index("gpt2") :])
     assert output[0] == output[1] and "\nThe beginning of a text" in output[0]
-
-
-def use(workspace: Workspace, folders: list[str], more: str) -> list[str]:
-    """What loading the folders, and more code, says in transformers 5 and 4."""
-    outputs = []
-    for packages in ([], [str(installed(TRANSFORMERS_4))]):
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
-        code = f"FOLDERS = {folders}\n{USE}{more}"
-        done = run_python("-c", code, cwd=workspace.path, environment=environment, check=True)
-        outputs.append(done.stdout[done.stdout.index(folders[0].split("/")[1]) :])
-    return outputs
 
 
 def test_show_fills_and_continues(made, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # as the command does, for good
-    gpt2, bert, diffusion = (str(made.path / f"converted/{kind}") for kind in SIZES)
+    gpt2, bert, diffusion = (str(made.path / folder) for folder in FOLDERS)
     assert main(["show", gpt2, "--prompt", "the quick"]) == main(["show", bert, "--masked", "the <mask> fox"]) == 0
     assert main(["show", diffusion, "--prompt", "seven wizards", "--masked", "the <mask> fox"]) == 0
     output = capsys.readouterr().out

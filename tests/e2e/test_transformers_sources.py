@@ -1,6 +1,5 @@
 """Models that go on from models of transformers, in a workflow that is really run: of the Hub, a folder, and our own."""
 
-import json
 import math
 import os
 
@@ -10,19 +9,13 @@ from safetensors.torch import load_file
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json
-from conftest import ROOT, SMALL, Workspace, write_texts
+from conftest import ROOT, Workspace, write_texts
 from helpers.models.published_models import publish
+from helpers.models.transformers_models import SMALL_WORKFLOW
 from helpers.programs.prepared import run_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("models of transformers")]
 
-TRAIN = SMALL["train"] | {
-    "optimizer": "adamw",
-    "learning_rate": 0.01,
-    "precision": "fp32",
-    "batch_reduction": 1,
-    "micro_batch_tokens": 128,
-}
 MODELS = {
     "more": {
         "languages": ["eng"],
@@ -36,14 +29,6 @@ MODELS = {
         "train": {"objective": "masked"},
         "model": {"architecture": "transformers", "source": "./theirs"},
     },
-}
-SETTINGS = {
-    "targets": list(MODELS),
-    "train": TRAIN,
-    "evaluation": SMALL["evaluation"] | {"sequence_length": 64},
-    "run": SMALL["run"],
-    "languages": {"eng": SMALL["languages"]["eng"]},
-    "models": MODELS,
 }
 USE = """
 import transformers
@@ -65,7 +50,7 @@ def validations(workspace: Workspace, model: str) -> list[dict]:
 def test_models_go_on_from_published_ones(tmp_path, hub):
     """Their results load without any code, have the published tokenizer, and cards that tell where they come from."""
     workspace = Workspace(tmp_path / "work")
-    workspace.configure(SETTINGS)
+    workspace.configure(SMALL_WORKFLOW | {"targets": list(MODELS), "models": MODELS})
     write_texts(workspace.path / "texts/eng", "eng")
     published = publish("gpt2", tmp_path / "gpt2", rows=400)
     files = {file.name: file.read_bytes() for file in published.iterdir()}
@@ -81,14 +66,13 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
         converted = workspace.path / f"converted/{name}"
         for file in ("tokenizer.json", "tokenizer_config.json"):
             assert (converted / file).read_bytes() == (source / file).read_bytes()
-        assert (
-            not list(converted.glob("*.py"))
-            and "roles" in manifest.read(workspace.path / f"results/of/{name}/export")["figures"]
+        of_model, entries = (
+            workspace.path / f"results/of/{name}",
+            read_json(source / "tokenizer.json")["model"]["vocab"],
         )
-        evaluation = read_json(workspace.path / f"results/of/{name}/evaluate/evaluation.json")
-        assert evaluation["vocab_size"] == len(
-            json.loads((source / "tokenizer.json").read_text())["model"]["vocab"]
-        ) + (name == "more")
+        assert not list(converted.glob("*.py")) and "roles" in manifest.read(of_model / "export")["figures"]
+        evaluation = read_json(of_model / "evaluate/evaluation.json")
+        assert evaluation["vocab_size"] == len(entries) + (name == "more")
         assert evaluation["documents"].get("changed", 0) == (0 if name == "more" else evaluation["documents"]["scored"])
         validated = validations(workspace, name)
         assert validated[0]["step"] == 0 and validated[-1]["loss"] < validated[0]["loss"] < math.log(400) + 1
@@ -110,11 +94,8 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     trained = (workspace.path / "results/of/more/train/model.safetensors").resolve()
     run = workspace.path / "results/checkpoints" / trained.parent.name
     names = set(load_file(trained))
-    assert (
-        names
-        and all(".lora_" in name for name in names)
-        and trained.stat().st_size < (published / trained.name).stat().st_size / 2
-    )
+    assert names and all(".lora_" in name for name in names)
+    assert trained.stat().st_size < (published / trained.name).stat().st_size / 2
     assert "lora" not in " ".join(load_file(workspace.path / "converted/more/model.safetensors"))
     kept = run / "snapshots/chck_0.0002M.safetensors"
     assert set(load_file(kept)) == names, "a snapshot holds adapters alone, too, and is exported with them"

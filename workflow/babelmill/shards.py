@@ -75,23 +75,25 @@ def build(
     labels: Labels | None = None,
 ) -> dict[str, int]:
     """Write the shard of one split and return its number of documents, tokens, and bytes and words of text."""
-    documents = size = words = 0
-    began, bar = time.monotonic(), Bar(corpus.count)
-    prompted, prompt_tokens = corpus.pieces > 1, 0
-    with write_shard(path, vocabulary.size, digest) as writer:
-        writer.labels, writer.texts = labels, corpus.texts()
+    counts = dict.fromkeys(["documents", "tokens", "bytes", "words"], 0)
+    prompted, began, bar = corpus.pieces > 1, time.monotonic(), Bar(corpus.count)
+    if prompted:
+        counts["prompt_tokens"] = 0
+
+    def documents() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
         for tokens, lengths, text_bytes, text_words in encoded(tokenizer, corpus, threads):
             pieces = lengths.reshape(-1, corpus.pieces)
-            prompts = pieces[:, 0] if prompted else None
-            writer.append(*enclose(tokens, pieces.sum(1), vocabulary.bos, vocabulary.eos), prompts)
-            prompt_tokens += 0 if prompts is None else int(prompts.sum())
-            documents += len(pieces)
-            size += text_bytes
-            words += text_words
-            rate = size / 1e6 / (time.monotonic() - began)
-            bar.show(documents, f"tokenizing {path.stem}: {documents:,}/{corpus.count:,} documents  {rate:.1f} MB/s")
-    counts = {"documents": documents, "tokens": writer.tokens, "bytes": size, "words": words}
-    return counts | ({"prompt_tokens": prompt_tokens} if prompted else {})
+            yield *enclose(tokens, pieces.sum(1), vocabulary.bos, vocabulary.eos), pieces[:, 0] if prompted else None
+            counts["documents"] += len(pieces)
+            counts["bytes"] += text_bytes
+            counts["words"] += text_words
+            if prompted:
+                counts["prompt_tokens"] += int(pieces[:, 0].sum())
+            done, rate = counts["documents"], counts["bytes"] / 1e6 / (time.monotonic() - began)
+            bar.show(done, f"tokenizing {path.stem}: {done:,}/{corpus.count:,} documents  {rate:.1f} MB/s")
+
+    counts["tokens"] = write_shard(path, vocabulary.size, digest, documents(), labels, corpus.texts())
+    return counts
 
 
 def read_labels(reader: CodeReader | None, corpus: Documents) -> tuple[Labels | None, dict[str, int]]:

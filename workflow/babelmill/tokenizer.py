@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.core import manifest, stage_entry
@@ -37,7 +38,7 @@ from babelmill.tokens.pretokenizer import parts, pre_tokenizer
 from babelmill.tokens.tokenizer_file import (
     FILES,
     begin_with_bos,
-    count_tokens,
+    encode,
     has_our_tokens,
     load_tokenizer,
     measure,
@@ -64,20 +65,14 @@ PROBE = (
 )
 
 
-def untrained() -> Tokenizer:
-    """Return a tokenizer whose only tokens are bytes."""
-    tokenizer = Tokenizer(models.BPE(unk_token=UNK, ignore_merges=True))
-    tokenizer.pre_tokenizer = pre_tokenizer()
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
 def train(batches: Iterator[list[str]], size: int, min_frequency: int, space: bool = False) -> Tokenizer:
     """Train on batches of documents. The vocabulary has `size` entries, or fewer if the text is too small for them.
 
     `space`: whether the tokenizer puts a space before each text, also in training.
     """
-    tokenizer = untrained()
+    tokenizer = Tokenizer(models.BPE(unk_token=UNK, ignore_merges=True))
+    tokenizer.pre_tokenizer = pre_tokenizer()
+    tokenizer.decoder = decoders.ByteLevel()
     if space:
         prefix_space.put(tokenizer)
     tokenizer.train_from_iterator(
@@ -217,7 +212,9 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[
         training, held_out = (Documents(folder / f"{split}.parquet") for split in ("train", "validation"))
         log.info("measuring it on the text of %s", language)
         measured = measure(tokenizer, text_to_train_on([held_out if held_out.count else training], 1.0, REPORT_BYTES))
-        counts = count_tokens(tokenizer, text_to_train_on([training], 1.0, REPORT_BYTES))
+        counts = np.zeros(vocab_size(tokenizer), np.int64)
+        for texts in text_to_train_on([training], 1.0, REPORT_BYTES):
+            counts += np.bincount(encode(tokenizer, texts)[0], minlength=len(counts))
         measured["vocabulary_used"] = vocabulary_used(tokenizer, counts)
         if measured["round_trip_rate"] < 1 and not lossy:
             raise UserError(f"{folder}: decoding does not restore every document; use a lossless tokenizer")

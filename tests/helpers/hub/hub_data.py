@@ -96,9 +96,8 @@ class Trained:
         digest = sha256(self.folder / "tokenizer/tokenizer.json")
         for split in ("train", "validation"):
             path = self.folder / f"shards/{split}.safetensors"
-            with write_shard(path, self.tokenizer.get_vocab_size(), digest) as writer:
-                for text in texts:
-                    writer.append(np.array([BOS, *text, EOS]), np.array([len(text) + 2]))
+            batches = ((np.array([BOS, *text, EOS]), np.array([len(text) + 2]), None) for text in texts)
+            write_shard(path, self.tokenizer.get_vocab_size(), digest, batches)
         self.write_manifest("shards", ["train.safetensors", "validation.safetensors"], ["tokenizer"])
         longest = max(map(len, texts)) + 2
         rows = [[BOS, *text.tolist(), EOS] + [PAD] * (longest - len(text) - 2) for text in texts]

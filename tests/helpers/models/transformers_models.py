@@ -13,6 +13,7 @@ from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.plan.objectives import hides_alone
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.rows import Packed
+from conftest import SMALL
 from helpers.training.tiny_trainer import ALONE
 from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
 
@@ -25,6 +26,17 @@ KINDS = {
     "modernbert": ("masked", BERT | {"num_hidden_layers": 4, "local_attention": 8}),
     "llama": ("causal", LLAMA | {"num_key_value_heads": 1, "rope_theta": 5000.0}),
     "eurobert": ("masked", BERT | {"num_key_value_heads": 2}),
+}
+
+
+# What a workflow of such models says beside them, for a processor.
+ON_A_CPU = {"precision": "fp32", "batch_reduction": 1, "micro_batch_tokens": 128}
+SMALL_WORKFLOW = {
+    "tokenizer": SMALL["tokenizer"],
+    "train": SMALL["train"] | ON_A_CPU | {"optimizer": "adamw", "learning_rate": 0.01},
+    "evaluation": SMALL["evaluation"] | {"sequence_length": 64},
+    "run": SMALL["run"],
+    "languages": {"eng": SMALL["languages"]["eng"]},
 }
 
 

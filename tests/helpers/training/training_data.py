@@ -79,9 +79,9 @@ def write_documents(
     path: Path, texts: list[np.ndarray], tokenizer_sha256: str = "none", prompts: list[int] | None = None
 ) -> ShardFile:
     """Write a shard of these documents, of whose tokens so many belong to `prompts`."""
-    with write_shard(path, VOCABULARY.size, tokenizer_sha256) as writer:
-        for i, text in enumerate(texts):
-            writer.append(text, np.array([len(text)]), None if prompts is None else np.array([prompts[i]]))
+    lengths = (None if prompts is None else np.array([length]) for length in prompts or texts)
+    batches = ((text, np.array([len(text)]), length) for text, length in zip(texts, lengths, strict=True))
+    write_shard(path, VOCABULARY.size, tokenizer_sha256, batches)
     return ShardFile.open(path)
 
 
@@ -347,13 +347,12 @@ def labelled(count: int, seed: int) -> tuple[list[np.ndarray], list[int], list[l
 def write_labelled(path: Path, count: int, seed: int, tokenizer_sha256: str = "none", names=TRADES) -> ShardFile:
     """Write a shard of them."""
     texts, contexts, codes = labelled(count, seed)
-    with write_shard(path, VOCABULARY.size, tokenizer_sha256) as writer:
-        for text, context in zip(texts, contexts, strict=True):
-            writer.append(text, np.array([len(text)]), np.array([context]))
-        ends = np.concatenate([[0], np.cumsum([len(each) for each in codes])])
-        writer.labels = Labels(np.concatenate(codes).astype(np.int32), ends, tuple(names))
-        own = [text[1 + context : -1] for text, context in zip(texts, contexts, strict=True)]
-        writer.texts = [[" ".join(f"word{token}" for token in text) for text in own]]
+    pairs = list(zip(texts, contexts, strict=True))
+    batches = ((text, np.array([len(text)]), np.array([context])) for text, context in pairs)
+    ends = np.concatenate([[0], np.cumsum([len(each) for each in codes])])
+    labels = Labels(np.concatenate(codes).astype(np.int32), ends, tuple(names))
+    own = [" ".join(f"word{token}" for token in text[1 + context : -1]) for text, context in pairs]
+    write_shard(path, VOCABULARY.size, tokenizer_sha256, batches, labels, [own])
     return ShardFile.open(path)
 
 

@@ -1,9 +1,11 @@
 """CANINE's tokenizer: which ids a text has, where the workflow takes it from, and what an exported folder has of it."""
 
+import os
 from pathlib import Path
 
 import pytest
 import transformers
+from safetensors.torch import load_file
 
 from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
@@ -58,24 +60,17 @@ def test_a_model_of_characters_has_transformers_tokenizer(published):
         model, base = SOURCE, [Path("base")]
         publish_canine(Path("theirs"))
         run_stage("base_model", configuration(model), "occ", "base")
-        assert "canine.char_embeddings.char_position_embeddings.weight" in read_names(Path("base/model.safetensors"))
+        assert "canine.char_embeddings.char_position_embeddings.weight" in load_file("base/model.safetensors")
     texts, made = [text for text in TEXTS if text], Path("tokenizer")
-    columns = {
-        "text": texts,
-        "context": [""] * len(texts),
-        "labels": [["a"]] * len(texts),
-        "origin": ["a.csv"] * len(texts),
+    columns = {"text": texts} | {
+        name: [value] * len(texts) for name, value in (("context", ""), ("labels", ["a"]), ("origin", "a.csv"))
     }
     corpus = write_corpus(Path("corpus"), columns, columns)
     figures = run_stage("tokenizer", configuration(model), "occ", made, corpora=[corpus], source=base)
     assert figures["roles"] == characters.ROLES
     vocabulary = Vocabulary.read(made / "tokenizer.json", 0)
-    assert vocabulary.ids == {
-        "bos_token_id": 0xE000,
-        "eos_token_id": 0xE001,
-        "pad_token_id": 0,
-        "mask_token_id": 0xE003,
-    }
+    named = {"bos_token_id": 0xE000, "eos_token_id": 0xE001, "pad_token_id": 0, "mask_token_id": 0xE003}
+    assert vocabulary.ids == named
     frame = frame_of(load_tokenizer(made / "tokenizer.json"), vocabulary)
     assert (frame.alone, frame.pad) == (((0xE000,), (0xE001,)), 0)
     assert frame.pair == ((0xE000,), (0xE001,), (0xE001,))
@@ -86,7 +81,7 @@ def test_a_model_of_characters_has_transformers_tokenizer(published):
 
     Path("export").mkdir()
     files = copy_published(made, Path("export"))
-    assert sorted(files) == ["special_tokens_map.json", "tokenizer_config.json"] == sorted(read_folder("export"))
+    assert sorted(files) == ["special_tokens_map.json", "tokenizer_config.json"] == sorted(os.listdir("export"))
     theirs = transformers.AutoTokenizer.from_pretrained("export")
     assert theirs.model_max_length == (256 if published else 512)
     for text in TEXTS:
@@ -100,14 +95,3 @@ def test_other_models_have_other_tokens():
     assert settings_of(configuration(SCRATCH), "occ", "tokenizer")["characters"] == 512
     assert "characters" not in settings_of(configuration(bert), "occ", "tokenizer")
     assert inputs.characters(configuration(SCRATCH, tokenizer={"source": "words.json"}).model("occ")) is None
-
-
-def read_folder(folder: str) -> list[str]:
-    return [path.name for path in Path(folder).iterdir()]
-
-
-def read_names(path: Path) -> list[str]:
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        return list(file.keys())

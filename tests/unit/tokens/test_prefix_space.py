@@ -106,27 +106,21 @@ def test_an_adopted_tokenizer_keeps_its_space(path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "own",
+    ("tokenizer", "model", "train"),
     [
-        {"tokenizer": {"source": "own.json"}},
-        {"model": {"source": "./folder"}},
-        {"model": {"source": "plain"}},
-        {"train": {"objective": "masked"}, "model": {"config": {"model_type": "canine"}}},
+        ({"source": "own.json"}, {}, {}),
+        ({}, {"source": "./folder"}, {}),
+        ({}, {"source": "plain"}, {}),
+        ({}, {"architecture": "transformers", "config": {"model_type": "canine"}}, {"objective": "masked"}),
     ],
 )
-def test_an_adopted_tokenizer_cannot_get_a_space(folder, own):
+def test_an_adopted_tokenizer_cannot_get_a_space(folder, tokenizer, model, train):
     (folder / "folder").mkdir()
     (folder / "folder/config.json").write_text("{}")
-    if "config" in own.get("model", {}):
-        own["model"]["architecture"] = "transformers"
-    models = {
-        "plain": {"languages": ["eng"]},
-        "more": {"languages": ["eng"], "tokenizer": {"prefix_space": True}, **own},
-    }
-    models["more"]["tokenizer"] = own.get("tokenizer", {}) | {"prefix_space": True}
+    more = {"languages": ["eng"], "tokenizer": {"prefix_space": True} | tokenizer, "model": model, "train": train}
     line = r"tokenizer\.prefix_space = True of model more: false, since the tokenizer is not trained"
     with pytest.raises(UserError, match=line):
-        Configuration([("test", {"models": models})]).model("more")
+        Configuration([("test", {"models": {"plain": {"languages": ["eng"]}, "more": more}})]).model("more")
 
 
 def test_all_models_may_have_it_also_one_that_continues_another():

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
@@ -48,12 +49,14 @@ def test_the_stream_is_the_documents(inputs, monkeypatch, caplog):
     monkeypatch.setattr(Bar, "EVERY", 0.0)
     caplog.set_level(logging.INFO)
     out = build(inputs)
-    assert (
-        "tokenizing train: 304/304 documents" in caplog.text and "tokenizing validation: 2/2 documents" in caplog.text
-    )
+    for said in ("train: 304/304 documents", "validation: 2/2 documents"):
+        assert f"tokenizing {said}" in caplog.text
     loaded = load_tokenizer(inputs / "tokenizer/tokenizer.json")
     for split, documents in (("train", DOCUMENTS), ("validation", HELD_OUT)):
         shard = ShardFile.open(out / f"{split}.safetensors")
+        others = load_file(out / f"{split}.safetensors")  # as any reader of safetensors reads them
+        assert isinstance(shard.tokens, np.memmap) and (others["tokens"] == shard.tokens).all()
+        assert others.keys() == {"tokens", "offsets"} and (others["offsets"] == shard.offsets).all()
         assert shard.metadata == {"tokenizer_sha256": sha256(inputs / "tokenizer/tokenizer.json"), "vocab_size": "320"}
         assert shard.tokens.dtype == np.uint16 and len(shard.offsets) == len(documents) + 1
         for text, start, end in zip(documents, shard.offsets, shard.offsets[1:], strict=False):

@@ -14,14 +14,14 @@ from babelmill.training.kernels.pytorch_kernels import CPUAttention, OneHotAtten
 MODES = ["plain", "sdpa", "cpu", "one-hot"]
 
 
-def attend(implementation, *arguments, **options):
+def attend(implementation, *tensors, seen, **options):
     """Return what an implementation returns. "cpu" and "one-hot" are the trainer's; "cpu" is used if a gradient is wanted."""
     if kind := {"cpu": CPUAttention, "one-hot": OneHotAttention}.get(implementation):
-        assert arguments[0].requires_grad
+        assert tensors[0].requires_grad
         keys = Keys(0, torch.device("cpu"))
-        keys.rows = torch.randint(-(2**31), 2**31, (len(arguments[0]),), dtype=torch.int32)
-        return kind(1, keys)(*arguments, **options)
-    return attention(*arguments, **options, implementation=implementation)
+        keys.rows = torch.arange(len(tensors[0]), dtype=torch.int32)
+        return kind(1, keys)(*tensors, visible=seen, **options)
+    return attention(*tensors, seen, **options, implementation=implementation)
 
 
 def tensors(queries=19, keys=19, batch=2, heads=3, size=8, requires_grad=True):
@@ -53,7 +53,7 @@ def test_equals_the_formula(implementation, queries):
     inputs = tensors(queries=queries)
     buckets = position_buckets(queries, 19, 32, 512)
     allowed = torch.rand(2, 1, queries, 19, generator=torch.Generator().manual_seed(1)) < 0.6
-    context, _ = attend(implementation, *inputs, buckets, visible(allowed, torch.float64))
+    context, _ = attend(implementation, *inputs, buckets, seen=visible(allowed, torch.float64))
     torch.testing.assert_close(context, formula(*inputs, buckets, allowed), rtol=0, atol=1e-12)
 
 
@@ -66,26 +66,11 @@ def test_gradients_are_those_of_autograd(implementation):
     allowed[:, :, 2] = False
 
     def run(*inputs):
-        return attend(implementation, *inputs, buckets, visible(allowed, torch.float64))[0]
+        return attend(implementation, *inputs, buckets, seen=visible(allowed, torch.float64))[0]
 
     assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
     if implementation == "plain":
         assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
-
-
-@pytest.mark.parametrize("implementation", MODES)
-def test_dropout_drops_weights_and_keeps_the_mean(implementation):
-    torch.manual_seed(0)
-    inputs = tensors()
-    buckets, everything = position_buckets(19, 19, 32, 512), torch.ones(1, 1, 19, 19, dtype=torch.bool)
-    others = (*inputs[3:], buckets, visible(everything, torch.float64))
-    expected, _ = attend(implementation, *inputs[:3], *others)
-    copies = [states.repeat(100, 1, 1, 1) for states in inputs[:3]]
-    runs = torch.cat([attend(implementation, *copies, *others, dropout=0.3)[0].detach() for _ in range(20)])
-    runs = runs.unflatten(0, (2000, 2))
-    error = runs.std(0) / 2000**0.5
-    assert ((runs.mean(0) - expected).abs() < 6 * error).all()
-    assert error.min() > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -98,7 +83,7 @@ def test_half_precision(implementation, dtype):
     buckets = position_buckets(19, 19, 32, 512)
     exact, _ = attention(*inputs, buckets, visible(allowed, torch.float64), implementation="plain")
     inputs = [tensor.to(dtype) for tensor in inputs]
-    context, _ = attend(implementation, *inputs, buckets, visible(allowed, dtype))
+    context, _ = attend(implementation, *inputs, buckets, seen=visible(allowed, dtype))
     assert context.dtype == dtype
     assert (context[:, :, 4] == 0).all()
     assert (context - exact).abs().max() < 0.05
@@ -121,36 +106,31 @@ def test_one_hot_products_add_nothing_at_an_address_that_others_add_to(implement
     """On a GPU, such additions are atomic: slow, and in another order in each run."""
     inputs, everything = tensors(), torch.ones(1, 1, 19, 19, dtype=torch.bool)
     with Names() as names:
-        arguments = (*inputs, position_buckets(19, 19, 32, 512), visible(everything, torch.float64))
-        attend(implementation, *arguments, dropout=0.1)[0].sum().backward()
+        buckets, seen = position_buckets(19, 19, 32, 512), visible(everything, torch.float64)
+        attend(implementation, *inputs, buckets, seen=seen, dropout=0.1)[0].sum().backward()
     assert "bmm" in names.seen and ("scatter_add" in names.seen) == adds
     assert adds or not [name for name in names.seen if "scatter" in name or "index_" in name]
 
 
-def test_attention_with_one_hot_products_drops_what_the_formula_drops():
+def test_the_faster_versions_drop_what_the_formula_drops():
     keys, inputs = Keys(0, torch.device("cpu")), tensors()
     keys.rows = torch.tensor([5, -7], dtype=torch.int32)
     seen = visible(torch.ones(1, 1, 19, 19, dtype=torch.bool).tril(), torch.float64)
-    arguments = (*inputs, position_buckets(19, 19, 32, 512), seen, 0.3)
     gradient, found = torch.randn(2, 3, 19, 8, dtype=torch.float64), []
-    for kind in (KeyedAttention, OneHotAttention):
-        values = kind(4, keys)(*arguments)[0]
+    for kind in (KeyedAttention, OneHotAttention, CPUAttention):
+        values = kind(4, keys)(*inputs, position_buckets(19, 19, 32, 512), visible=seen, dropout=0.3)[0]
         found.append([values, *torch.autograd.grad(values, inputs, gradient)])
-    for wanted, got in zip(*found, strict=True):
-        torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
+    for wanted, *others in zip(*found, strict=True):
+        for got, most in zip(others, (1e-12, 1e-6), strict=True):  # a CPU's scale has more digits than the formula's
+            torch.testing.assert_close(got, wanted, rtol=0, atol=most)
 
 
 def test_scores_on_a_gpu_are_not_computed_by_cudnn(monkeypatch):
     """PyTorch would prefer it on an H100; the switch exists in builds without CUDA, too."""
-    before, products = torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.matmul
-    short_sums = products.allow_bf16_reduced_precision_reduction
-    try:
-        torch.backends.cuda.enable_cudnn_sdp(True)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        assert scoring_device().type == "cpu" and torch.backends.cuda.cudnn_sdp_enabled()
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        assert scoring_device().type == "cuda" and not torch.backends.cuda.cudnn_sdp_enabled()
-        assert not products.allow_bf16_reduced_precision_reduction
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
-        products.allow_bf16_reduced_precision_reduction = short_sums
+    asked, products = [], torch.backends.cuda.matmul
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", asked.append)
+    monkeypatch.setattr(products, "allow_bf16_reduced_precision_reduction", True)
+    for available, device in ((False, "cpu"), (True, "cuda")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
+        assert scoring_device().type == device and asked == [False] * available
+    assert not products.allow_bf16_reduced_precision_reduction

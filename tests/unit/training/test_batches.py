@@ -129,9 +129,9 @@ def test_rows_and_targets_that_are_added_count_as_nothing(shard):
 
 def test_large_vocabularies_are_32_bit(tmp_path):
     path = tmp_path / "train.safetensors"
-    with training_data.write_shard(path, 100_000, "none") as writer:
-        writer.append(np.array([1, 70_000, 99_999, 2]), np.array([4]))
+    training_data.write_shard(path, 100_000, "none", [(np.array([1, 70_000, 99_999, 2]), np.array([4]), None)])
     shard = training_data.ShardFile.open(path)
+    assert shard.tokens.dtype == np.uint32
     big = Vocabulary(100_000, 1, 2, 3, 4, tuple(range(16)))
     tokens = training_data.TokenStream([shard], big, 0, torch.device("cpu"), objective_of(section("train")))
     batch = tokens.micro_batch(causal([Packed(shard.offsets)], 8), 8, WEIGHTS)

@@ -1,7 +1,5 @@
 """Dropout keyed by row: which elements stay is a function of the row, the place and the element alone."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -25,20 +23,6 @@ def test_the_numbers_are_those_of_the_other_random_numbers():
     bits = numbers.astype("<u4").view("<i2").astype(np.int64)
     kept = dropout.keep(dropout.draw(keys(9), dropout.counter(5, CPU)), 99, 0.25)
     assert (kept.numpy() == (bits[:, :99] >= 2**14 - 2**15)).all()
-
-
-def test_other_devices_keep_the_same():
-    """The form that is compiled for them, here on a tensor that says that it is elsewhere."""
-
-    class Elsewhere(torch.Tensor):
-        device = SimpleNamespace(type="elsewhere")
-
-    wanted = dropout.keep(keys(5), 101, 0.1)
-    with pytest.MonkeyPatch.context() as patch:
-        counters = dropout._counters
-        patch.setattr(dropout, "_counters", lambda count, device: counters(count, CPU))
-        got = dropout.keep(keys(5).as_subclass(Elsewhere), 101, 0.1)
-    assert torch.equal(got.as_subclass(torch.Tensor), wanted)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

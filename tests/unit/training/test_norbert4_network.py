@@ -4,11 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from babelmill.model.attention import visible
 from babelmill.model.gpt_bert import training_mask
-from babelmill.model.norbert4 import attention
-from babelmill.training.kernels.dropout import Keys
-from babelmill.training.kernels.install import KeyedNorBERT4Attention
 from helpers.training.tiny_trainer import make_trainer
 from helpers.training.training_data import documents, write_documents
 
@@ -54,19 +50,6 @@ def test_passes_of_any_size_give_the_same_gradient(make, objective):
     for changes in ({"micro_batch_tokens": 320}, {"activation_checkpointing": True}):
         assert differ(gradient(make(objective=objective, **changes)), wanted) < 1e-6, changes
     assert differ(gradient(make(objective=objective, dropout=0.0)), wanted) > 0.01
-
-
-def test_dropout_drops_weights_of_attention_and_keeps_the_mean():
-    """Of many rows that are alike but for their keys."""
-    torch.manual_seed(0)
-    tensors, seen = torch.randn(3, 1, 2, 9, 6), visible(torch.ones(1, 1, 9, 9, dtype=torch.bool).tril(), torch.float32)
-    keys = Keys(0, torch.device("cpu"))
-    keys.rows = torch.randint(-(2**31), 2**31, (4000,), dtype=torch.int32)
-    found, _ = KeyedNorBERT4Attention(1, keys)(*tensors.expand(3, 4000, 2, 9, 6), seen, dropout=0.3)
-    expected, _ = attention(*tensors, seen)
-    error = found.std(0) / 4000**0.5
-    assert error.min() > 0
-    assert ((found.mean(0) - expected[0]).abs() < 6 * error).all()
 
 
 def test_in_bf16_the_gradient_differs_by_rounding(make):

@@ -39,8 +39,7 @@ class FreePositions:
         key_table: torch.Tensor,
         buckets: torch.Tensor,
         visible: Any,
-        _dropout: float = 0.0,
-        _implementation: str = "sdpa",
+        **_: Any,
     ) -> tuple[torch.Tensor, None]:
         """Return the weighted values as `babelmill.model.attention.attention` does, without cache and dropout."""
         first, last = int(buckets.min()), int(buckets.max())

@@ -7,7 +7,6 @@ This file is shipped inside exported models: it imports nothing but torch and th
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -109,7 +108,7 @@ class CodeDecoder(nn.Module):
             hidden: [B, T, H], the output of the encoder's last layer.
         """
         found = []
-        for layer in self._layers():
+        for layer in self._layers:
             attention, width = layer.multihead_attn, hidden.size(-1)
             both = F.linear(hidden, attention.in_proj_weight[width:], attention.in_proj_bias[width:])
             found.append(both.unflatten(-1, (2, attention.num_heads, -1)).permute(2, 0, 3, 1, 4).contiguous())
@@ -132,7 +131,7 @@ class CodeDecoder(nn.Module):
         embedded = self.token_emb(symbols)
         last = embedded + self.positions[before[0].size(2)].to(embedded.dtype)
         kept = []
-        for layer, of_text, given in zip(self._layers(), text, before, strict=True):
+        for layer, of_text, given in zip(self._layers, text, before, strict=True):
             attention, heads = layer.self_attn, layer.self_attn.num_heads
             own = F.linear(last, attention.in_proj_weight, attention.in_proj_bias)
             width = last.size(-1)
@@ -155,10 +154,9 @@ class CodeDecoder(nn.Module):
         """Return the `before` of the first call of `advance`: one beam per text, no symbols, [B, 1, 0, 2 H]."""
         return [hidden.new_zeros(len(hidden), 1, 0, 2 * hidden.size(-1)) for _ in self.decoder.layers]
 
-    def _layers(self) -> Iterator[nn.TransformerDecoderLayer]:
-        for layer in self.decoder.layers:
-            assert isinstance(layer, nn.TransformerDecoderLayer)
-            yield layer
+    @property
+    def _layers(self) -> Any:
+        return self.decoder.layers
 
 
 def _sinusoidal(length: int, width: int) -> torch.Tensor:

@@ -140,9 +140,8 @@ class Attention(nn.Module):
         if cache is not None:
             key, value = cache(key, value)
         dropout = self.dropout.p if self.training else 0.0
-        context, weights = self.attend(
-            query, key, value, query_table, key_table, buckets, visible, dropout, implementation
-        )
+        how = {"visible": visible, "dropout": dropout, "implementation": implementation}
+        context, weights = self.attend(query, key, value, query_table, key_table, buckets, **how)
         context = context.transpose(1, 2).flatten(2)
         if gate is not None:
             context = context * F.gelu(gate)
@@ -177,7 +176,18 @@ class FeedForward(nn.Module):
         return self.mlp(hidden)
 
 
-class Encoder(nn.Module):
+class Blocks(nn.Module):
+    """Runs blocks one after the other. Their activations may be computed again in the backward pass."""
+
+    activation_checkpointing: bool
+
+    def _run(self, block: nn.Module, *args: Any) -> Any:
+        if self.activation_checkpointing and self.training:
+            return checkpoint(block, *args, use_reentrant=False)
+        return block(*args)
+
+
+class Encoder(Blocks):
     """Runs the attention and feed-forward blocks one after the other."""
 
     def __init__(self, config: GPTBertShape, activation_checkpointing: bool = False):
@@ -212,11 +222,6 @@ class Encoder(nn.Module):
             outputs.append(hidden)
             weights.append(weight)
         return outputs, weights
-
-    def _run(self, block: nn.Module, *args: Any) -> Any:
-        if self.activation_checkpointing and self.training:
-            return checkpoint(block, *args, use_reentrant=False)
-        return block(*args)
 
 
 class OutputProjection(nn.Module):

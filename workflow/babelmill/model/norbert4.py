@@ -7,17 +7,15 @@ mixes its input with the embeddings by a few learned numbers. So PyTorch's own a
 This file is shipped inside exported models: it imports nothing but torch, the standard library and files beside it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from .attention import Visible, compute_dtype, visible
-from .gpt_bert import GEGLU, LayerCache
+from .gpt_bert import GEGLU, Blocks, LayerCache
 
 THETA, GLOBAL_THETA = 10_000, 160_000  # bases of the rotations: of most layers, and of those that see far
 LARGEST, SHARPNESS = 30.0, 7.5  # the scores are LARGEST * sigmoid(score / SHARPNESS)
@@ -234,7 +232,9 @@ class Attention(nn.Module):
         if cache is not None:
             key, value = cache(key, value)
         dropout = self.weight_dropout if self.training else 0.0
-        context, weights = self.attend(query, key, value, sight.visible, dropout, implementation)
+        context, weights = self.attend(
+            query, key, value, visible=sight.visible, dropout=dropout, implementation=implementation
+        )
         context = normalize(context.transpose(1, 2).flatten(2), self.eps)
         return self.dropout(self.out_proj(context)), first_values, weights
 
@@ -288,7 +288,7 @@ class Layer(nn.Module):
         return residual + self.mlp(into_mlp), first_values, weights
 
 
-class Encoder(nn.Module):
+class Encoder(Blocks):
     """Runs the layers one after the other."""
 
     def __init__(self, shape: NorBERT4Shape, activation_checkpointing: bool = False):
@@ -318,11 +318,6 @@ class Encoder(nn.Module):
             outputs.append(hidden)
             weights.append(weight)
         return outputs, weights
-
-    def _run(self, layer: Callable[..., Any], *args: Any) -> Any:
-        if self.activation_checkpointing and self.training:
-            return checkpoint(layer, *args, use_reentrant=False)
-        return layer(*args)
 
 
 class OutputProjection(nn.Module):
@@ -396,20 +391,11 @@ class NorBERT4(nn.Module):
         self.classifier = Classifier(config)
         self.apply(lambda module: init_weights(module, config.hidden_size))
 
-    def states(
-        self, input_ids: torch.Tensor, allowed: torch.Tensor, implementation: str = "sdpa"
-    ) -> list[torch.Tensor]:
-        """Return the L + 1 hidden states [B, T, H] of input_ids [B, T], that of the embedding first.
-
-        For `allowed`, see `sights`.
-        """
+    def encode(self, input_ids: torch.Tensor, allowed: torch.Tensor, implementation: str = "sdpa") -> torch.Tensor:
+        """Return hidden states [B, T, H] of input_ids [B, T]. For `allowed`, see `sights`."""
         hidden, length = self.embedding(input_ids), input_ids.size(1)
         seen = sights(self.config, allowed, length, length, compute_dtype(hidden))
-        return self.encoder(hidden, seen, implementation)[0]
-
-    def encode(self, input_ids: torch.Tensor, allowed: torch.Tensor, implementation: str = "sdpa") -> torch.Tensor:
-        """Return the last hidden states [B, T, H], see `states`."""
-        return self.states(input_ids, allowed, implementation)[-1]
+        return self.encoder(hidden, seen, implementation)[0][-1]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return scores [..., V] of hidden states [..., H]. The caller may pass only the positions with a target."""

@@ -13,12 +13,11 @@ the file through a memory map. The writer appends tokens as they come, so its me
 8 bytes per document. So do readers, since the arrays after the tokens may be unaligned in a memory map.
 """
 
-import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -96,65 +95,65 @@ class ShardFile:
         self.tokens.max(initial=0)
 
 
-class ShardWriter:
-    """Writes documents to an open file. Use `write_shard` to create one."""
+def write_shard(
+    path: str | Path,
+    vocab_size: int,
+    tokenizer_sha256: str,
+    documents: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray | None]],
+    labels: Labels | None = None,
+    texts: Iterable[list[str]] = (),
+) -> int:
+    """Write documents, and return the number of their tokens. The file appears at the end, complete or not at all.
 
-    def __init__(self, file: IO[bytes], vocab_size: int):
-        self._file = file
-        self._type = "U16" if vocab_size <= 2**16 else "U32"
-        self._ends: list[np.ndarray] = [np.zeros(1, np.int64)]
-        self._responses: list[np.ndarray] = []
-        self.tokens = 0  # tokens in the file
-        self.labels: Labels | None = None  # set before the end, with `texts`
-        self.texts: Iterable[list[str]] = ()  # the texts of labelled documents, in batches
-        file.write(bytes(HEADER_BYTES))
+    Args:
+        path: the file.
+        vocab_size, tokenizer_sha256: what the metadata says about the tokenizer.
+        documents: batches of documents. Each is all their tokens, the number of tokens of each document, and the number
+            of tokens of each prompt without `<s>`, or None if there are no prompts.
+        labels: the codes of labelled documents.
+        texts: the texts of labelled documents, in batches.
+    """
+    metadata = {"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)}
+    header: dict[str, Any] = {"__metadata__": metadata}
+    ends, responses, sizes, end = [np.zeros(1, np.int64)], [], [0], 0
 
-    def append(self, tokens: np.ndarray, lengths: np.ndarray, prompts: np.ndarray | None = None) -> None:
-        """Add documents: all their tokens, and the number of tokens of each document and each prompt without `<s>`."""
-        ends = self.tokens + np.cumsum(lengths)
-        self._ends.append(ends)
-        if prompts is not None:
-            self._responses.append(ends - lengths + 1 + prompts)
-        self._file.write(tokens.astype(TYPES[self._type]).data)
-        self.tokens += len(tokens)
+    def tokens() -> Iterator[np.ndarray]:
+        for batch, lengths, prompts in documents:
+            ends.append(ends[-1][-1] + np.cumsum(lengths))
+            if prompts is not None:
+                responses.append(ends[-1] - lengths + 1 + prompts)
+            yield batch
 
-    def finish(self, metadata: dict[str, str]) -> None:
-        """Write what follows the tokens, and then the table of all arrays."""
-        header: dict[str, Any] = {"__metadata__": metadata}
-        end = self._enter(header, "tokens", self._type, self.tokens, 0)
-        arrays = {"offsets": ("I64", np.concatenate(self._ends))}
-        if self._responses:
-            arrays["responses"] = "I64", np.concatenate(self._responses)
-        if self.labels:
-            sizes = [0]
-            for batch in self.texts:
-                texts = [text.encode() for text in batch]
-                self._file.write(b"".join(texts))
-                sizes += map(len, texts)
-            end = self._enter(header, "texts", "U8", sum(sizes), end)
-            names = json.dumps(self.labels.names, ensure_ascii=False).encode()
-            arrays["text_offsets"] = "I64", np.cumsum(sizes)
-            arrays |= {"codes": ("I32", self.labels.codes), "code_offsets": ("I64", self.labels.offsets)}
-            arrays["code_names"] = "U8", np.frombuffer(names, np.uint8)
-        for name, (type_, array) in arrays.items():
-            self._file.write(array.astype(TYPES[type_]).data)
-            end = self._enter(header, name, type_, len(array), end)
-        text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)  # the format allows spaces
-        self._file.seek(0)
-        self._file.write(len(text).to_bytes(8, "little") + text)
+    def encoded() -> Iterator[np.ndarray]:
+        for batch in texts:
+            every = [text.encode() for text in batch]
+            sizes.extend(map(len, every))
+            yield np.frombuffer(b"".join(every), np.uint8)
 
-    @staticmethod
-    def _enter(header: dict[str, Any], name: str, type_: str, count: int, begin: int) -> int:
-        """Enter an array into the table. Return where it ends."""
-        end = begin + count * np.dtype(TYPES[type_]).itemsize
-        header[name] = {"dtype": type_, "shape": [count], "data_offsets": [begin, end]}
-        return end
+    def write(name: str, kind: str, parts: Iterable[np.ndarray]) -> None:
+        """Write an array in parts, and enter it into the table of all arrays."""
+        nonlocal end
+        begin, type_ = end, np.dtype(TYPES[kind])
+        for part in parts:
+            file.write(part.astype(type_).data)
+            end += len(part) * type_.itemsize
+        header[name] = {"dtype": kind, "shape": [(end - begin) // type_.itemsize], "data_offsets": [begin, end]}
 
-
-@contextlib.contextmanager
-def write_shard(path: str | Path, vocab_size: int, tokenizer_sha256: str) -> Iterator[ShardWriter]:
-    """Yield a ShardWriter. The file appears at the end, complete or not at all."""
     with atomic_write(path) as file:
-        writer = ShardWriter(file, vocab_size)
-        yield writer
-        writer.finish({"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)})
+        file.write(bytes(HEADER_BYTES))
+        write("tokens", "U16" if vocab_size <= 2**16 else "U32", tokens())
+        if labels:
+            write("texts", "U8", encoded())
+        write("offsets", "I64", ends)
+        if responses:
+            write("responses", "I64", responses)
+        if labels:
+            names = json.dumps(labels.names, ensure_ascii=False).encode()
+            write("text_offsets", "I64", [np.cumsum(sizes)])
+            write("codes", "I32", [labels.codes])
+            write("code_offsets", "I64", [labels.offsets])
+            write("code_names", "U8", [np.frombuffer(names, np.uint8)])
+        text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)  # the format allows spaces
+        file.seek(0)
+        file.write(len(text).to_bytes(8, "little") + text)
+    return int(ends[-1][-1])

@@ -144,14 +144,6 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
     }
 
 
-def count_tokens(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> np.ndarray:
-    """Return how often each token occurs in a text: [vocabulary size] int64."""
-    counts = np.zeros(vocab_size(tokenizer), np.int64)
-    for texts in batches:
-        counts += np.bincount(encode(tokenizer, texts)[0], minlength=len(counts))
-    return counts
-
-
 def vocabulary_used(tokenizer: Tokenizer, counts: np.ndarray) -> float:
     """Return the share of the entries (without special tokens) that occur. `counts` [vocabulary size]: occurrences."""
     occurs = counts > 0

@@ -22,46 +22,29 @@ class GPTBertConfig(PretrainedConfig):
 
     model_type = "babelmill_gpt_bert"
 
-    def __init__(
-        self,
-        vocab_size: int = 8192,
-        hidden_size: int = 384,
-        intermediate_size: int = 1280,
-        num_attention_heads: int = 6,
-        num_hidden_layers: int = 12,
-        max_position_embeddings: int = 512,
-        position_bucket_size: int = 32,
-        hidden_dropout_prob: float = 0.1,
-        attention_probs_dropout_prob: float = 0.1,
-        layer_norm_eps: float = 1e-5,
-        gate: bool = True,
-        layer_mixing: bool = True,
-        attention_mode: str | None = None,
-        logits_alignment: str = "mlm",
-        masked_target: str = "next",
-        classifier_dropout: float = 0.1,
-        use_cache: bool = True,
-        **kwargs: Any,
-    ):
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.intermediate_size = intermediate_size
-        self.num_attention_heads = num_attention_heads
-        self.num_hidden_layers = num_hidden_layers
-        self.max_position_embeddings = max_position_embeddings
-        self.position_bucket_size = position_bucket_size
-        self.hidden_dropout_prob = hidden_dropout_prob
-        self.attention_probs_dropout_prob = attention_probs_dropout_prob
-        self.layer_norm_eps = layer_norm_eps
-        self.gate = gate
-        self.layer_mixing = layer_mixing
-        self.attention_mode = attention_mode
-        self.logits_alignment = logits_alignment
-        self.masked_target = masked_target
-        self.classifier_dropout = classifier_dropout
-        self.use_cache = use_cache
+    vocab_size: int = 8192
+    hidden_size: int = 384
+    intermediate_size: int = 1280
+    num_attention_heads: int = 6
+    num_hidden_layers: int = 12
+    max_position_embeddings: int = 512
+    position_bucket_size: int = 32
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    layer_norm_eps: float = 1e-5
+    gate: bool = True
+    layer_mixing: bool = True
+    attention_mode: str | None = None
+    logits_alignment: str = "mlm"
+    masked_target: str = "next"
+    classifier_dropout: float = 0.1
+    use_cache: bool = True
+
+    def __init__(self, **kwargs: Any):
+        for name in type(self).__annotations__:
+            setattr(self, name, kwargs.pop(name, getattr(type(self), name)))
         self.check()
-        super().__init__(**kwargs)
+        PretrainedConfig.__init__(self, **kwargs)  # not `super()`: NorBERT4's configuration takes this method, too
 
     def check(self) -> None:
         """Raise a ValueError for a value that is not allowed. Models call this again: values may be set later."""

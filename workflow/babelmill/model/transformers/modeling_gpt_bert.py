@@ -5,6 +5,7 @@ attention mask and the attention mode allow. Only training separates documents, 
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -72,6 +73,8 @@ class GPTBertPreTrainedModel(PreTrainedModel):
 
     config_class = GPTBertConfig
     base_model_prefix = "model"
+    embedding: Any  # like `_run`, of the classes that hold the layers
+    _run: Callable[..., Any]
     natural_attention_mode = "bidirectional"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -86,34 +89,26 @@ class GPTBertPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         init_weights(module, self.config.hidden_size)
 
+    @property
+    def _holder(self) -> Any:
+        """Return the module that holds the layers: this one, or the encoder of a class with a head."""
+        return self if hasattr(self, "embedding") else self.model
+
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the token embedding. Its matrix is also the output matrix."""
-        return (self if isinstance(self, GPTBertModel) else self.model).embedding.word_embedding
+        return self._holder.embedding.word_embedding
 
     def set_input_embeddings(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, value: nn.Embedding
     ) -> None:
         """Replace the token embedding."""
-        (self if isinstance(self, GPTBertModel) else self.model).embedding.word_embedding = value
+        self._holder.embedding.word_embedding = value
 
     def _finish(self, output: Output, return_dict: bool | None) -> Output | tuple[Any, ...]:
         wanted = return_dict if return_dict is not None else getattr(self.config, "return_dict", True)
         return output if wanted else output.to_tuple()
 
-
-class GPTBertModel(GPTBertPreTrainedModel):
-    """Encodes texts without a head. It returns `last_hidden_state` [B, T, H]."""
-
-    def __init__(self, config: GPTBertConfig):
-        super().__init__(config)
-        shape = shape_of(config)
-        self.embedding = Embedding(shape)
-        self.transformer = Encoder(shape)
-        self.attention_mode = config.attention_mode or self.natural_attention_mode
-        self.gradient_checkpointing = False
-        self.post_init()
-
-    def forward(
+    def states(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -130,21 +125,19 @@ class GPTBertModel(GPTBertPreTrainedModel):
         `past_key_values` holds keys and values of earlier positions, to which the new ones are appended. Positions are
         relative, so `position_ids` and all other arguments are ignored.
         """
-        config, cache = self.config, self._cache(past_key_values, use_cache)
-        hidden, relative = self.embedding(input_ids, inputs_embeds)
+        config, cache = self.config, self._cache_to_use(past_key_values, use_cache)
+        embedded = self.embedding(input_ids, inputs_embeds)
+        hidden = embedded[0] if isinstance(embedded, tuple) else embedded
         queries, device = hidden.size(1), hidden.device
         keys = queries + (0 if cache is None else int(cache.get_seq_length()))
         if cache is not None and attention_mask is not None and attention_mask.dim() == 4:
             attention_mask = attention_mask[..., :keys]  # a static cache has room for more keys, and so has its mask
         allowed = allowed_by(attention_mask, queries, keys, self.attention_mode == "causal", device)
-        buckets = position_buckets(queries, keys, config.position_bucket_size, config.max_position_embeddings, device)
         wants_weights = config.output_attentions if output_attentions is None else output_attentions
         wants_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         plain = wants_weights or config._attn_implementation == "eager"
-        self.transformer.activation_checkpointing = self.gradient_checkpointing
-        seen, implementation = visible(allowed, compute_dtype(hidden)), "plain" if plain else "sdpa"
         caches = None if cache is None else self._layer_caches(cache, queries, keys, device)
-        outputs, weights = self.transformer(hidden, relative, buckets, seen, implementation, caches)
+        outputs, weights = self._run(embedded, allowed, "plain" if plain else "sdpa", caches)
         output = BaseModelOutputWithPast(
             last_hidden_state=outputs[-1],
             past_key_values=cache,
@@ -153,7 +146,7 @@ class GPTBertModel(GPTBertPreTrainedModel):
         )
         return self._finish(output, return_dict)
 
-    def _cache(self, past_key_values: Cache | None, use_cache: bool) -> Cache | None:
+    def _cache_to_use(self, past_key_values: Cache | None, use_cache: bool) -> Cache | None:
         """Return the cache to use: the given one, a new one if the caller wants one, or None."""
         causal = self.attention_mode == "causal"
         if past_key_values is not None and not causal:
@@ -179,6 +172,28 @@ class GPTBertModel(GPTBertPreTrainedModel):
         return [functools.partial(remember, layer) for layer in range(self.config.num_hidden_layers)]
 
 
+class GPTBertModel(GPTBertPreTrainedModel):
+    """Encodes texts without a head. It returns `last_hidden_state` [B, T, H]."""
+
+    def __init__(self, config: GPTBertConfig):
+        super().__init__(config)
+        shape = shape_of(config)
+        self.embedding = Embedding(shape)
+        self.transformer = Encoder(shape)
+        self.attention_mode = config.attention_mode or self.natural_attention_mode
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    forward = GPTBertPreTrainedModel.states
+
+    def _run(self, embedded: tuple[torch.Tensor, torch.Tensor], allowed: torch.Tensor, *how: Any) -> Any:
+        (hidden, relative), (queries, keys), config = embedded, allowed.shape[2:], self.config
+        size, longest = config.position_bucket_size, config.max_position_embeddings
+        buckets = position_buckets(queries, keys, size, longest, hidden.device)
+        self.transformer.activation_checkpointing = self.gradient_checkpointing
+        return self.transformer(hidden, relative, buckets, visible(allowed, compute_dtype(hidden)), *how)
+
+
 class GPTBertHead(GPTBertPreTrainedModel):
     """Adds a head to the encoder, which takes the default attention mode of the head's class."""
 
@@ -199,7 +214,7 @@ class GPTBertLanguageModel(GPTBertHead):
         self.post_init()
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.classifier(hidden, self.model.embedding.word_embedding.weight)
+        return self.classifier(hidden, self.get_input_embeddings().weight)
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize as in transformers. The head shares the embedding's matrix, so only its bias needs the new size."""
@@ -287,12 +302,8 @@ class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
         return self._finish(output, return_dict)
 
 
-class GPTBertForSequenceClassification(GPTBertHead):
-    """Classifies texts and pairs of texts, or gives each a number (`num_labels` = 1).
-
-    The head reads the hidden state of one position: the first that attends to as many positions as any other. If
-    attention is bidirectional, this is the first token. If it is causal (by the mode or the mask), it is the last one.
-    """
+class GPTBertClassifier(GPTBertHead):
+    """Adds a linear head for classes to the encoder."""
 
     def __init__(self, config: GPTBertConfig):
         super().__init__(config)
@@ -301,9 +312,17 @@ class GPTBertForSequenceClassification(GPTBertHead):
         self.score = nn.Linear(config.hidden_size, config.num_labels)  # pyright: ignore[reportArgumentType]
         self.post_init()
 
+
+class GPTBertForSequenceClassification(GPTBertClassifier):
+    """Classifies texts and pairs of texts, or gives each a number (`num_labels` = 1).
+
+    The head reads the hidden state of one position: the first that attends to as many positions as any other. If
+    attention is bidirectional, this is the first token. If it is causal (by the mode or the mask), it is the last one.
+    """
+
     def _pooled(self, hidden: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         # This does not use len(hidden), which would fix a dynamic size.
-        (batch, length, _), causal = hidden.shape, self.model.attention_mode == "causal"
+        (batch, length, _), causal = hidden.shape, self._holder.attention_mode == "causal"
         allowed = allowed_by(attention_mask, length, length, causal, hidden.device)
         seen = allowed[:, 0].sum(-1).expand(batch, -1)
         return hidden[torch.arange(batch, device=hidden.device), seen.argmax(1)]
@@ -332,15 +351,8 @@ class GPTBertForSequenceClassification(GPTBertHead):
         return self._finish(output, return_dict)
 
 
-class GPTBertForTokenClassification(GPTBertHead):
+class GPTBertForTokenClassification(GPTBertClassifier):
     """Classifies each token."""
-
-    def __init__(self, config: GPTBertConfig):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.score = nn.Linear(config.hidden_size, config.num_labels)  # pyright: ignore[reportArgumentType]
-        self.post_init()
 
     def forward(
         self,

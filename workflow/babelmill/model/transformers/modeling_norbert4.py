@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers.cache_utils import Cache
-from transformers.modeling_outputs import BaseModelOutputWithPast
 
 # transformers 4 copies only the files that this file imports, not those that they import. Hence the unused names.
 from ..attention import compute_dtype
@@ -26,9 +24,7 @@ from .modeling_gpt_bert import (
     GPTBertForMaskedLM,
     GPTBertForSequenceClassification,
     GPTBertForTokenClassification,
-    GPTBertModel,
     GPTBertPreTrainedModel,
-    allowed_by,
 )
 
 
@@ -43,8 +39,6 @@ class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
     config_class = NorBERT4Config
     base_model_prefix = ""
     _no_split_modules = ("Embedding", "Layer", "Classifier")
-    # transformers 4 keeps caches in `_cache` of the classes that generate.
-    _cache_to_use, _layer_caches = GPTBertModel._cache, GPTBertModel._layer_caches
 
     def __init__(self, config: NorBERT4Config):
         # Not `super()`: the classes of GPT-BERT between would make its layers.
@@ -58,54 +52,18 @@ class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         init_weights(module, self.config.hidden_size)
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        """Return the token embedding. Its matrix is also the output matrix."""
-        return self.embedding.word_embedding
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        """Replace the token embedding."""
-        self.embedding.word_embedding = value
-
-    def model(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool = False,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        return_dict: bool | None = None,
-        **kwargs: Any,
-    ) -> BaseModelOutputWithPast | tuple[Any, ...]:
-        """Return hidden states of input_ids [B, T] or inputs_embeds [B, T, H]; see `GPTBertModel.forward`."""
-        config, cache = self.config, self._cache_to_use(past_key_values, use_cache)
-        hidden = self.embedding(input_ids, inputs_embeds)
-        queries, device = hidden.size(1), hidden.device
-        keys = queries + (0 if cache is None else int(cache.get_seq_length()))
-        if cache is not None and attention_mask is not None and attention_mask.dim() == 4:
-            attention_mask = attention_mask[..., :keys]  # a static cache has room for more keys, and so has its mask
-        allowed = allowed_by(attention_mask, queries, keys, self.attention_mode == "causal", device)
-        wants_weights = config.output_attentions if output_attentions is None else output_attentions
-        wants_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        plain = wants_weights or config._attn_implementation == "eager"
+    def _run(self, embedded: torch.Tensor, allowed: torch.Tensor, *how: Any) -> Any:
         self.encoder.activation_checkpointing = self.gradient_checkpointing
-        seen = sights(self.shape, allowed, queries, keys, compute_dtype(hidden))
-        caches = None if cache is None else self._layer_caches(cache, queries, keys, device)
-        outputs, weights = self.encoder(hidden, seen, "plain" if plain else "sdpa", caches)
-        output = BaseModelOutputWithPast(
-            last_hidden_state=outputs[-1],
-            past_key_values=cache,
-            hidden_states=tuple(outputs) if wants_states else None,
-            attentions=tuple(weights) if wants_weights else None,
-        )
-        return self._finish(output, return_dict)
+        queries, keys = allowed.shape[2:]
+        return self.encoder(embedded, sights(self.shape, allowed, queries, keys, compute_dtype(embedded)), *how)
+
+    model = GPTBertPreTrainedModel.states
 
 
 class NorBERT4Model(NorBERT4PreTrainedModel):
     """Encodes texts without a head. It returns `last_hidden_state` [B, T, H]."""
 
-    forward = NorBERT4PreTrainedModel.model
+    forward = GPTBertPreTrainedModel.states
 
     def __init__(self, config: NorBERT4Config):
         super().__init__(config)
@@ -121,9 +79,6 @@ class NorBERT4LanguageModel(NorBERT4PreTrainedModel):
         super().__init__(config)
         self.classifier = Classifier(self.shape)
         self.post_init()
-
-    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.classifier(hidden, self.embedding.word_embedding.weight)
 
 
 class NorBERT4ForMaskedLM(NorBERT4LanguageModel, GPTBertForMaskedLM):
@@ -172,11 +127,6 @@ class NorBERT4Classifier(NorBERT4PreTrainedModel):
 
 class NorBERT4ForSequenceClassification(NorBERT4Classifier, GPTBertForSequenceClassification):
     """Classifies texts and pairs of texts; see `GPTBertForSequenceClassification`."""
-
-    def _pooled(self, hidden: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        (batch, length, _), causal = hidden.shape, self.attention_mode == "causal"
-        seen = allowed_by(attention_mask, length, length, causal, hidden.device)[:, 0].sum(-1).expand(batch, -1)
-        return hidden[torch.arange(batch, device=hidden.device), seen.argmax(1)]
 
 
 class NorBERT4ForTokenClassification(NorBERT4Classifier, GPTBertForTokenClassification):

@@ -259,14 +259,12 @@ class TransformersFolder(Architecture):
 
         peft merges adapters into the frozen weights.
         """
-        from babelmill.training.networks.transformers_models import (
-            from_json,  # takes seconds
-            make_model,
-            without_values,
-        )
+        from accelerate import init_empty_weights  # takes seconds
+
+        from babelmill.training.networks.transformers_models import from_json, make_model
 
         values, trained_file = read_json(model / "config.json"), model / WEIGHTS[variant]
-        with without_values():
+        with init_empty_weights(include_buffers=False):
             trained = make_model(from_json(values["config"]), values["auto_class"]).eval()
         # Tensors are read from the file when they are used; those in bf16 become fp32, as in training.
         weights = {n: t.float() if t.is_floating_point() else t for n, t in load_file(frozen or trained_file).items()}

@@ -55,12 +55,6 @@ def spans_of_mask(seen: torch.Tensor) -> torch.Tensor:
     return torch.stack(found, 1)
 
 
-def whole_spans(rows: int, length: int, device: torch.device) -> torch.Tensor:
-    """Return the spans of rows in which every tile sees the whole row."""
-    ends = torch.arange(2, dtype=torch.int32, device=device) * length
-    return ends.repeat(rows, 2, tiles(length), 1)
-
-
 GOLDEN = randomness.GOLDEN - 2**32  # as int32
 
 
@@ -120,18 +114,19 @@ class Keys:
         rows: [B], one key per row.
         targets: [n], one key per position that has a target.
         step: [1], the key for tensors that all rows share.
-        spans: [B, 2, tiles, 2], see `spans_of_mask`.
+        spans: [B, 2, tiles, 2], see `spans_of_mask`; None if no kernel of ours computes attention.
     """
 
     def __init__(self, seed: int, device: torch.device):
         self._seed = seed
         self.step = torch.zeros(1, dtype=torch.int32, device=device)
         self.rows = self.targets = self.step
-        self.spans = whole_spans(1, 1, device)
+        self.spans: torch.Tensor | None = None
 
     def begin_step(self, step: int) -> None:
         """Set the key of step `step`, in place: recorded passes read it there."""
-        self.step.fill_(int32(randomness.key(self._seed, SHARED_DROPOUT, step)))
+        key = randomness.key(self._seed, SHARED_DROPOUT, step)
+        self.step.fill_(key - 2**32 if key >= 2**31 else key)
 
     def begin_pass(
         self, rows: torch.Tensor, positions: torch.Tensor, length: int, seen: torch.Tensor | None = None
@@ -142,17 +137,12 @@ class Keys:
             rows: [B] int64 keys, see `MicroBatch.dropout`.
             positions: [n] int64, index of each target's position in the flattened [B, length].
             length: length of the rows.
-            seen: [B, 1, T, T] bool, see `training_mask`; None: our GPU kernels will compute all of each row.
+            seen: [B, 1, T, T] bool, see `training_mask`, for our GPU kernels of attention.
         """
         self.rows = rows.to(torch.int32)  # the low 32 bits
-        self.spans = whole_spans(len(rows), length, rows.device) if seen is None else spans_of_mask(seen)
+        self.spans = None if seen is None else spans_of_mask(seen)
         position = (positions % length).to(torch.int32)
         self.targets = mix(self.rows[positions // length] ^ mix(position + GOLDEN))
-
-
-def int32(number: int) -> int:
-    """Return a 32-bit number as a signed one."""
-    return number - 2**32 if number >= 2**31 else number
 
 
 class RowDropout(nn.Dropout):
@@ -204,25 +194,15 @@ class KeyedAttention:
         self._place, self._keys = counter(place, keys.step.device), keys
 
     def __call__(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        query_table: torch.Tensor,
-        key_table: torch.Tensor,
-        buckets: torch.Tensor,
-        visible: Visible,
-        dropout: float = 0.0,
-        implementation: str = "sdpa",
+        self, *tensors: torch.Tensor, visible: Visible, dropout: float = 0.0, implementation: str = "sdpa"
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Do what `attention` does."""
-        tensors = (query, key, value, query_table, key_table, buckets)
+        """Do what `attention` does. `tensors` are its first six arguments."""
         if implementation == "sdpa":
             return self.compute(tensors, visible, dropout), None
         return self._by_formula(tensors, visible, dropout)
 
     def compute(self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float) -> torch.Tensor:
-        """Return the weighted values, [B, n, Tq, d]. `tensors` are the first six arguments of `attention`."""
+        """Return the weighted values, [B, n, Tq, d]."""
         return self._by_formula(tensors, visible, dropout)[0] if dropout else attention(*tensors, visible=visible)[0]
 
     def _by_formula(
@@ -246,6 +226,7 @@ class KeyedAttention:
 
     def spans(self) -> torch.Tensor:
         """Return `Keys.spans` of the present pass."""
+        assert self._keys.spans is not None
         return self._keys.spans
 
 

@@ -173,16 +173,11 @@ SHORT = 512  # tokens; in longer rows, PyTorch's fused attention is faster than 
 class KeyedNorBERT4Attention(KeyedAttention):
     """Computes the attention of a NorBERT4 with dropout by row."""
 
-    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        visible: Visible,
-        dropout: float = 0.0,
-        implementation: str = "sdpa",
+    def __call__(
+        self, *tensors: torch.Tensor, visible: Visible, dropout: float = 0.0, implementation: str = "sdpa"
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Do what `norbert4.attention` does."""
+        """Do what `norbert4.attention` does. `tensors` are its first three arguments."""
+        query, key, value = tensors
         wanted = implementation != "sdpa"  # otherwise weights are not returned: the encoder would keep all layers' ones
         if not dropout:
             short = query.device.type == "cpu" and query.dtype == torch.bfloat16 and key.size(-2) <= SHORT

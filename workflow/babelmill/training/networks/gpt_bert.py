@@ -75,7 +75,8 @@ class GPTBertNetwork(Network):
 
     def _batched(self, hidden: torch.Tensor, *more: Any) -> list[torch.Tensor]:
         """Return those inputs of a block whose first dimension is the rows. GPT-BERT's attention has `more`."""
-        return [hidden, self.keys.rows, self.keys.spans, *(more[2] if more else ())]
+        spans = [] if self.keys.spans is None else [self.keys.spans]
+        return [hidden, self.keys.rows, *spans, *(more[2] if more else ())]
 
     def begin_step(self, number: int) -> None:
         """Set the dropout key that all rows of step `number` share."""

@@ -10,8 +10,10 @@ from torch import nn
 FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
 
 
-def add_adapters(model: nn.Module, rank: int, alpha: int) -> None:
+def add_adapters(model: nn.Module, rank: int, alpha: int, dtype: torch.dtype | None = None) -> None:
     """Freeze a model and put adapters beside its linear layers. Their second factor is 0, so they change nothing yet.
+
+    The frozen weights are converted to `dtype`, if one is given.
 
     The adapters get values even if the model has none yet (on the meta device). peft itself would leave them without.
     """
@@ -27,10 +29,5 @@ def add_adapters(model: nn.Module, rank: int, alpha: int) -> None:
             module.reset_lora_parameters("default", True)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.endswith(FACTORS))
-
-
-def frozen_in(model: nn.Module, dtype: torch.dtype) -> None:
-    """Convert the frozen weights to another type."""
-    for parameter in model.parameters():
-        if not parameter.requires_grad:
+        if dtype is not None and not parameter.requires_grad:
             parameter.data = parameter.data.to(dtype)

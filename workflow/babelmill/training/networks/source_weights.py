@@ -26,19 +26,14 @@ def shape_of(settings: TrainStage, source: Path | None, vocab_size: int) -> GPTB
     of_norbert4 = settings.model.architecture == "norbert4"
     if source is None:
         return (new_norbert4 if of_norbert4 else new_gpt_bert)(settings.model, vocab_size)
-    name, theirs = settings.model.source, read_json(source / "config.json")
+    theirs = read_json(source / "config.json")
     kind, dropout = NorBERT4Shape, dropout_of_norbert4(settings.model)
     if not of_norbert4:
         kind = GPTBertShape
         dropout = settings.model.model_dump(include={"hidden_dropout_prob", "attention_probs_dropout_prob"})
     shape = kind(**{field.name: theirs[field.name] for field in fields(kind)} | dropout)
-    check_shape(settings.shape, with_our_names(vars(shape)), str(name))
-    if vocab_size > shape.vocab_size:
-        raise UserError(
-            f"the tokenizer has {vocab_size:,} entries, but the embedding of {name} has only {shape.vocab_size:,} rows:"
-            " set a smaller tokenizer.source, or remove it to use the model's own tokenizer"
-        )
-    check_lengths(settings, with_our_names(vars(shape))["max_position_embeddings"])
+    named = with_our_names(vars(shape))
+    check_source(settings, named, vocab_size, shape.vocab_size, named["max_position_embeddings"])
     return shape
 
 
@@ -63,12 +58,26 @@ def dropout_of_norbert4(model: schema.Model) -> dict[str, Any]:
     return {"embedding_dropout": hidden, "hidden_dropout": hidden, "attention_dropout": attention}
 
 
-def check_lengths(settings: TrainStage, positions: int) -> None:
-    """Raise a UserError if rows are longer than the source can read."""
-    if (longest := max(settings.train.sequence_lengths)) > positions:
+def check_source(settings: TrainStage, shape: dict[str, Any], entries: int, rows: int, positions: int) -> None:
+    """Raise a UserError if a source has another shape than the settings, or is too small for the text.
+
+    Args:
+        settings: of the training.
+        shape: of the source, by the keys of the section `model`.
+        entries, rows: entries of the tokenizer, and rows of the source's embedding.
+        positions: how many tokens the source can read.
+    """
+    name, longest = settings.model.source, max(settings.train.sequence_lengths)
+    check_shape(settings.shape, shape, str(name))
+    if entries > rows:
         raise UserError(
-            f"train.sequence_lengths has {longest}, which is more than max_position_embeddings = {positions} of"
-            f" {settings.model.source}; lower it"
+            f"the tokenizer has {entries:,} entries, but the embedding of {name} has only {rows:,} rows: set a smaller"
+            " tokenizer.source, or remove it to use the model's own tokenizer"
+        )
+    if longest > positions:
+        raise UserError(
+            f"train.sequence_lengths has {longest}, which is more than max_position_embeddings = {positions} of {name};"
+            " lower it"
         )
 
 

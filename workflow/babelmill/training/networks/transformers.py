@@ -3,6 +3,7 @@
 import contextlib
 
 import torch
+from accelerate import init_empty_weights
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -14,7 +15,7 @@ from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import MicroBatch
 from babelmill.training.networks import transformers_models
-from babelmill.training.networks.lora import add_adapters, frozen_in
+from babelmill.training.networks.lora import add_adapters
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.network import Network
 from babelmill.training.networks.transformers_check import pass_through, prove
@@ -28,7 +29,6 @@ from babelmill.training.networks.transformers_models import (
     make_model,
     output_layer,
     positions,
-    without_values,
 )
 from babelmill.training.optimization.gradients import ShardedGradients, Sharding, local_rows, shard
 from babelmill.training.plan import randomness
@@ -84,8 +84,10 @@ class TransformersNetwork(Network):
         auto = auto_class(train)
         first_position = processes.on_main(lambda: prove(config, auto, vocabulary, longest))
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
-        with without_values() if loaded else contextlib.nullcontext():
+        # Constants keep their values, which no file holds.
+        with init_empty_weights(include_buffers=False) if loaded else contextlib.nullcontext():
             made = make_model(config, auto)
+        made.tie_weights()  # a weight in two places became two
         self.config = {
             "architecture": "transformers",
             "auto_class": auto,
@@ -102,9 +104,7 @@ class TransformersNetwork(Network):
             alpha = train.lora_alpha or 2 * train.lora_rank
             self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha}
             torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether or not frozen weights were drawn
-            add_adapters(made, train.lora_rank, alpha)
-            if train.precision == "bf16":
-                frozen_in(made, torch.bfloat16)
+            add_adapters(made, train.lora_rank, alpha, torch.bfloat16 if train.precision == "bf16" else None)
         self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes)
 
     def _spread(self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes) -> None:

@@ -9,6 +9,7 @@ The test uses a small model of the same class, with random weights (`smaller` sa
   that scales scores passes, since the scale is then applied to the features.)
 """
 
+import contextlib
 import copy
 import logging
 
@@ -134,13 +135,10 @@ class Proof:
         self._model.set_attn_implementation(NAME)
         one = torch.zeros_like(ids)
         _require(_same(self._scores(ids, one), wanted), "a row of one document has other scores with document masks")
-        for first in (0, (getattr(self._model.config, "pad_token_id", None) or 0) + 1):
-            self._first = first
-            try:
-                if _same(self._scores(ids, one), wanted):
-                    return
-            except (TypeError, IndexError):  # it takes no position ids, or has too few
-                continue
+        self._first = first_position(self._model)
+        with contextlib.suppress(TypeError, IndexError):  # it takes no position ids, or has too few
+            if _same(self._scores(ids, one), wanted):
+                return
         self._first = None
 
     def _two_documents(self) -> None:

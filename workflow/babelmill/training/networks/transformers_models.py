@@ -18,30 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
-from transformers import (
-    AttentionInterface,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AttentionInterface, AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, and_masks, sdpa_mask
-from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
-)
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.pytorch_utils import Conv1D
 
 from babelmill.config import schema
 from babelmill.config.layers import nearest
-from babelmill.config.models import OBJECTIVES, ROPE, SHAPE, Size, check_layers, check_shape
+from babelmill.config.models import OBJECTIVES, ROPE, SHAPE, Size, check_layers
 from babelmill.config.schema import MAX_LENGTH
 from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_json
@@ -49,7 +36,7 @@ from babelmill.model.code_decoder import longest_text, padded_length
 from babelmill.stages import TrainStage
 from babelmill.tokens import characters
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
-from babelmill.training.networks.source_weights import check_lengths
+from babelmill.training.networks.source_weights import check_source
 
 NAME = "babelmill_documents"  # the name of the attention implementation
 _SEGMENTS: ContextVar[torch.Tensor | None] = ContextVar("segments", default=None)
@@ -87,11 +74,6 @@ AttentionMaskInterface.register(NAME, _mask)
 
 
 MASKED, CAUSAL, CLASSIFIER = "AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModelForSequenceClassification"
-CLASSES = {
-    MASKED: (AutoModelForMaskedLM, MODEL_FOR_MASKED_LM_MAPPING_NAMES),
-    CAUSAL: (AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
-    CLASSIFIER: (AutoModelForSequenceClassification, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES),
-}
 # Keys of a published config.json that describe its files, not the model.
 NOT_OF_THE_MODEL = ("architectures", "auto_map", "custom_pipelines", "dtype", "torch_dtype", "transformers_version")
 NOT_OF_THE_MODEL += ("_name_or_path",)
@@ -104,6 +86,11 @@ def auto_class(train: schema.Train) -> str:
     return auto
 
 
+def has_class(model_type: str, auto: str) -> bool:
+    """Return whether transformers has a class of this kind for a type of models."""
+    return model_type in CONFIG_MAPPING and CONFIG_MAPPING[model_type] in getattr(transformers, auto)._model_mapping
+
+
 def refused(model_type: str, why: object) -> UserError:
     """Return the error for a model that cannot be trained. It quotes the beginning of `why`."""
     words = " ".join(str(why).split()) or type(why).__name__
@@ -113,7 +100,7 @@ def refused(model_type: str, why: object) -> UserError:
 def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConfig:
     """Return a published model's configuration; raise a UserError (with `where`) if it cannot be trained."""
     model_type = str(values.get("model_type"))
-    if model_type not in CLASSES[auto][1]:
+    if not has_class(model_type, auto):
         raise UserError(f"{where}: model_type = {model_type!r}: transformers has no {auto} for it; see train.objective")
     if "quantization_config" in values:
         raise UserError(
@@ -171,9 +158,9 @@ def on_meta(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
 
 def _made(config: PreTrainedConfig, auto: str, attention: str | None = None) -> PreTrainedModel:
     """Return a new model of a class; raise a UserError if the class cannot make it."""
-    cls, _ = CLASSES[auto]
     try:
-        return base_first(cls.from_config(copy.deepcopy(config), attn_implementation=attention))
+        made = getattr(transformers, auto).from_config(copy.deepcopy(config), attn_implementation=attention)
+        return base_first(made)
     except Exception as error:  # whatever transformers raises, of many types
         raise refused(config.model_type, error) from error
 
@@ -200,25 +187,6 @@ def base_first(model: PreTrainedModel) -> PreTrainedModel:
     model._modules.clear()
     model._modules.update(dict(sorted(modules.items(), key=lambda item: item[0] != model.base_model_prefix)))
     return model
-
-
-@contextlib.contextmanager
-def without_values() -> Iterator[None]:
-    """Give modules that are made in this context parameters on the meta device, without memory. Constants keep values.
-
-    (With `torch.device("meta")`, constants would lose their values, too, and no file holds them.)
-    """
-
-    def to_meta(_: nn.Module, name: str, parameter: nn.Parameter | None) -> Any:
-        if parameter is None or parameter.is_meta:
-            return None  # it stays as it is
-        return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
-
-    handle = register_module_parameter_registration_hook(to_meta)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:
@@ -275,10 +243,10 @@ def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTr
     """
     values = dict(model.config or {})
     model_type = values.pop("model_type")
-    if model_type not in CONFIG_MAPPING_NAMES:
-        near = nearest(str(model_type), CONFIG_MAPPING_NAMES)
+    if model_type not in CONFIG_MAPPING:
+        near = nearest(str(model_type), CONFIG_MAPPING)
         raise UserError(f"model.config.model_type = {model_type!r}: transformers has no such model{near}")
-    if model_type not in CLASSES[auto][1]:
+    if not has_class(model_type, auto):
         raise refused(model_type, f"transformers has no {auto} for it; see train.objective")
     plain = AutoConfig.for_model(model_type)
     for key in sorted(values.keys() - known_keys(plain)):
@@ -315,15 +283,9 @@ def config_to_train(settings: TrainStage, source: Path | None, vocabulary: Vocab
         values = values["config"]
     config = read_config(values, auto, name)
     made = on_meta(config, auto)
-    check_shape(settings.shape, shape_of(made), name)
-    if vocabulary.entries > config.vocab_size:
-        raise UserError(
-            f"{name}: the tokenizer has {vocabulary.entries:,} entries, but the embedding has only"
-            f" {config.vocab_size:,} rows: set a smaller tokenizer.source, or remove it to use the model's own"
-        )
+    check_source(settings, shape_of(made), vocabulary.entries, config.vocab_size, longest_row(made))
     if auto == MASKED and vocabulary.mask < 0:
         raise UserError(f"{name}: its tokenizer has no mask token, but this train.objective needs one to hide tokens")
-    check_lengths(settings, longest_row(made))
     if not vocabulary.aliases:
         for key, token in special_tokens(vocabulary).items():
             if hasattr(config, key):

@@ -35,12 +35,6 @@ from babelmill.runtime.processes import Processes, give_back_memory
 Load = Callable[[str], torch.Tensor]
 
 
-def rows_of(rows: int, rank: int, size: int) -> slice:
-    """Return which rows of a tensor the process `rank` of `size` processes holds. The last processes may hold none."""
-    most = -(-rows // size)
-    return slice(min(rows, rank * most), min(rows, (rank + 1) * most))
-
-
 class Sharding:
     """Says how tensors are cut.
 
@@ -57,8 +51,9 @@ class Sharding:
         return self._processes.mesh()
 
     def mine(self, rows: int) -> slice:
-        """Return which rows of a tensor are this process's."""
-        return rows_of(rows, self._processes.rank, self._processes.size)
+        """Return which rows of a tensor are this process's. The last processes may hold none."""
+        rank, most = self._processes.rank, -(-rows // self._processes.size)
+        return slice(min(rows, rank * most), min(rows, (rank + 1) * most))
 
     def rows(self, name: str, shape: Sequence[int]) -> slice:
         """Return which rows of a tensor in a file this process reads. `shape` is the tensor's whole shape."""
