@@ -183,7 +183,7 @@ def configuration(folder: Path, blimp: bool, precision: str = "bf16") -> dict[st
         }
         for name, cells in CELLS.items()
     }
-    rest = {"train": {"global_batch_tokens": 2048, "precision": precision}, "evaluation": {"documents": None}}
+    rest = {"train": {"global_batch_tokens": 2048, "precision": precision}, "evaluation": {"max_documents": None}}
     return {"preset": "tiny", "targets": [], "languages": corpora, "models": models, "experiments": experiments} | rest
 
 

@@ -40,7 +40,7 @@ SMALL = {
         "max_position_embeddings": 128,
     },
     "train": {"max_steps": 8, "global_batch_tokens": 256, "sequence_lengths": [16, 32, 64]},
-    "evaluation": {"documents": 10},
+    "evaluation": {"max_documents": 10},
     "run": {"micro_batch_tokens": 128, "log_every": 1, "checkpoint_every": 4},
     "languages": {
         "eng": {"corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2}},

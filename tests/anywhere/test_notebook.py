@@ -14,8 +14,8 @@ from conftest import ROOT
 # Less of everything: each stage still runs, and each command says what it says in the tutorial.
 SMALLER = {
     "max_steps: 100": "max_steps: 2",
-    "[english_basics]}": "[english_basics], documents: 3, max_masked_items: 2}",
-    "documents: 30": "documents: 2, max_masked_items: 2",
+    "[english_basics]}": "[english_basics], max_documents: 3, max_masked_items: 2}",
+    "max_documents: 30": "max_documents: 2, max_masked_items: 2",
     "seeds: 2": "seeds: 1",
 }
 

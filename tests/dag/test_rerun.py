@@ -38,7 +38,7 @@ def result(workspace: Workspace, stage: str, model: str = "eng") -> Path:
         (changed("tokenizer", vocab_size=300), ALL - {"corpus"}),
         (changed("train", seed=7), AFTER_TRAIN),
         (changed("export", default_variant="main"), AFTER_TRAIN - {"train"}),
-        (changed("evaluation", documents=5), {"evaluate", "convert"}),
+        (changed("evaluation", max_documents=5), {"evaluate", "convert"}),
         (changed("card", license="cc-by-4.0"), {"convert"}),
         (changed("run", log_every=3), set()),
     ],
@@ -88,7 +88,7 @@ def test_what_snakemake_calls_incomplete_runs_only_if_its_manifest_is_missing(wo
     marks = workspace.path / ".snakemake/incomplete"
     marks.mkdir(parents=True, exist_ok=True)
     (marks / base64.b64encode(str(train).encode()).decode()).touch()
-    workspace.configure(changed("evaluation", documents=5))
+    workspace.configure(changed("evaluation", max_documents=5))
     assert stages(workspace.would_run("--rerun-incomplete")) == {"evaluate", "convert"}
     workspace.configure(SMALL)
     assert workspace.would_run() == set()
@@ -200,7 +200,7 @@ def test_a_converted_model_that_lost_a_file_is_an_error(workspace):
 
 
 def test_back_to_an_earlier_setting_runs_convert_alone(workspace):
-    workspace.configure(changed("evaluation", documents=5))
+    workspace.configure(changed("evaluation", max_documents=5))
     workspace.snakemake("converted/eng")
     workspace.configure(SMALL)
     assert workspace.would_run() == {("convert", "eng")}

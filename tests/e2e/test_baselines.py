@@ -19,7 +19,7 @@ TUNING = {"epochs": 1, "batch": 4, "seeds": [1], "longest": 16}
 
 def configured(**gpt2) -> dict:
     values = copy.deepcopy(SMALL) | {"suites": {"mine": SUITE}, "tasks": {"own": TASK | {"tuning": TUNING}}}
-    values["evaluation"] = SMALL.get("evaluation", {}) | {"suites": ["mine"], "documents": 5}
+    values["evaluation"] = SMALL.get("evaluation", {}) | {"suites": ["mine"], "max_documents": 5}
     entry = {"languages": ["eng"], "model": {"source": "./gpt2"}, "train": "none"}
     return values | {"models": {"gpt2": entry | {"evaluation": {"sequence_length": 64, "tasks": ["own"]}} | gpt2}}
 

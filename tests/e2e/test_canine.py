@@ -24,7 +24,7 @@ MODEL = {
         **{"objective": "labels", "sequence_lengths": [40], "phase_starts": [0.0], "max_steps": 3},
         **{"global_batch_tokens": 640, "optimizer": "adamw", "precision": "fp32", "typos": 0.5},
     },
-    "predict": {"inputs": {"table": "table.csv"}, "method": "linear", "top": 3},
+    "predict": {"tables": {"table": "table.csv"}, "method": "linear", "top": 3},
 }
 CORPUS = {
     **{"files": ["occ.csv"], "text_column": "occ1", "validation_share": 0.1},

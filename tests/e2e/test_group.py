@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
     models = {
         "greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}},
-        "deu": {"evaluation": {"documents": 10, "sequence_length": 64}, "card": {"license": "cc-by-4.0"}},
+        "deu": {"evaluation": {"max_documents": 10, "sequence_length": 64}, "card": {"license": "cc-by-4.0"}},
         "hasty": {"languages": ["deu"], "train": SMALL["train"] | EXPLODING},
     }
     workspace.configure(SMALL | {"models": models, "groups": {"mine": ["eng", *models]}})

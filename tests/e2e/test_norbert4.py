@@ -53,7 +53,7 @@ def made(built, hub, tmp_path_factory) -> Workspace:
         "nor": {
             "languages": ["eng"],
             "model": {"architecture": "norbert4", "local_global_ratio": 2, "local_window_length": 8},
-            "evaluation": {"suites": ["pairs"], "tasks": ["mine"], "task_seeds": [1], "documents": 10},
+            "evaluation": {"suites": ["pairs"], "tasks": ["mine"], "task_seeds": [1], "max_documents": 10},
         },
         "more": {
             "languages": ["eng"],

@@ -186,9 +186,9 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     shutil.copytree(labeller, tmp_path / "converted/occ", ignore_dangling_symlinks=True)
 
     def configure(**predict) -> Configuration:
-        inputs = {"inputs": {"one": "one.csv", "two": "two.csv"}, "context_column": "lang"}
+        tables = {"tables": {"one": "one.csv", "two": "two.csv"}, "context_column": "lang"}
         train = {"objective": "labels", "sequence_lengths": [128], "phase_starts": [0.0]}
-        occ = {"languages": ["eng"], "train": train, "predict": inputs | predict}
+        occ = {"languages": ["eng"], "train": train, "predict": tables | predict}
         values = {"preset": "tiny", "corpus": {"label_columns": ["code"]}, "predict": {"text_column": "occ1"}}
         workspace.configure(values | {"models": {"occ": occ}})
         return Configuration([("test", values | {"models": {"occ": occ}})])
@@ -217,4 +217,4 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     output = workspace.python("-m", "babelmill", "why", "occ").stdout.splitlines()
     assert output[-2:] == [f"  predict {name}      not there, or outdated" for name in ("one", "two")]
     done = workspace.snakemake("predictions/occ/on.csv", "--dry-run", check=False)
-    assert "error: model occ: predict.inputs has no table 'on'; did you mean one?" in done.stderr
+    assert "error: model occ: predict.tables has no table 'on'; did you mean one?" in done.stderr

@@ -27,7 +27,7 @@ COLUMNS = {"text_column": "answer", "prompt_column": "question"}
 CORPUS = {"files": ["table/*.jsonl"], "validation_share": 0.25, **COLUMNS}
 SETTINGS = {name: SMALL[name] for name in ("preset", "tokenizer", "model", "train", "run")} | {
     "targets": ["eng"],
-    "evaluation": {"sequence_length": LENGTH, "documents": None},
+    "evaluation": {"sequence_length": LENGTH, "max_documents": None},
     "languages": {"eng": {"corpus": CORPUS}},
 }
 

@@ -31,7 +31,7 @@ OWN = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", 
 
 def configured(*suites, **evaluation) -> dict:
     values = copy.deepcopy(SMALL) | {"suites": {"mine": OWN}}
-    values["models"] = {"eng": {"evaluation": {"suites": list(suites), "documents": 10} | evaluation}}
+    values["models"] = {"eng": {"evaluation": {"suites": list(suites), "max_documents": 10} | evaluation}}
     return values
 
 

@@ -42,7 +42,7 @@ def write_rows(folder, name: str, count: int, seed: int) -> None:
 
 def configured(*tasks, own=None, **evaluation) -> dict:
     values = copy.deepcopy(SMALL) | {"tasks": {"mine": OWN | (own or {})}}
-    values["models"] = {"eng": {"evaluation": {"tasks": list(tasks), "documents": 10} | evaluation}}
+    values["models"] = {"eng": {"evaluation": {"tasks": list(tasks), "max_documents": 10} | evaluation}}
     return values
 
 

@@ -42,7 +42,7 @@ def write_conllu(path, found: list[list[tuple[str, str]]]) -> None:
 
 def configured(*tasks, own=None, model=None, **evaluation) -> dict:
     values = copy.deepcopy(SMALL) | {"tasks": {"mine": POS | (own or {})}}
-    evaluation = {"tasks": list(tasks), "documents": 10, "task_seeds": [1]} | evaluation
+    evaluation = {"tasks": list(tasks), "max_documents": 10, "task_seeds": [1]} | evaluation
     values["models"] = {"eng": {"evaluation": evaluation}} | (model or {})
     return values
 

@@ -49,7 +49,7 @@ models:
   occ:
     languages: [trades]
     train: {objective: labels, optimizer: adamw, sequence_lengths: [32], phase_starts: [0.0], global_batch_tokens: 640}
-    predict: {inputs: {census: census.csv}}
+    predict: {tables: {census: census.csv}}
 experiments:
   rates: {base: eng, vary: {train.learning_rate: [0.003, 0.01]}, seeds: 1}
 suites:

@@ -27,7 +27,7 @@ this text is about other models.
 The context of a token is its whole document, from `<s>` on. A document of more than `evaluation.sequence_length` tokens
 (`<s>` included) is cut into windows of this length, each with its own `<s>`. If a document has a prompt
 (`corpus.prompt_column`), only the response is scored, given the prompt.
-Each score comes with its standard error over documents. With `evaluation.documents`, a sample of the documents is
+Each score comes with its standard error over documents. With `evaluation.max_documents`, a sample of the documents is
 scored. A published model's tokenizer may lose text, such as capitals: `documents.changed` counts the documents where it
 does, and every place that shows a score shows this count, too.
 """
@@ -225,7 +225,7 @@ def evaluate_text(settings: EvaluateStage) -> tuple[dict[str, Any], pa.Table]:
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
     check_length(export, settings.evaluation.sequence_length)
     log.info("reading the validation text of %s", " ".join(settings.languages))
-    sample, lossy = settings.evaluation.documents, settings.lossy
+    sample, lossy = settings.evaluation.max_documents, settings.lossy
     texts = {
         language: ValidationText(corpus, tokenizer, vocabulary, sample, lossy)
         for language, corpus in zip(settings.languages, corpora, strict=True)

@@ -35,11 +35,11 @@ KEY = re.compile(f"-([0-9a-f]{{{DIGITS}}})$")  # at the end of the name of a res
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
 OF_SUITES = ("suites", "max_items", "max_masked_items", "snapshot_suites")  # keys of `evaluation`
 OF_TASKS = ("tasks", "task_seeds", "keep_tuned")
-SMALLEST_EVALUATION = {"sequence_length": schema.MASKS, **schema.Evaluation.neutral("documents")}
+SMALLEST_EVALUATION = {"sequence_length": schema.MASKS, **schema.Evaluation.neutral("max_documents")}
 # The keys of `evaluation` that other stages than `evaluate` read, and those of `predict` that stand beside a table.
 OF_OTHER_STAGES = schema.Evaluation.neutral(*OF_SUITES, *OF_TASKS, "backend")
 OF_TABLES = schema.Predict.neutral(
-    *("inputs", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
+    *("tables", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
 )
 ONE_LANGUAGE = schema.Mixture(weights=1.0)  # there is nothing to weigh
 NO_LABELS = schema.Labels()
@@ -678,8 +678,8 @@ class PredictStage(NamedStage):
 
     @classmethod
     def parts(cls, resolved: ResolvedModel) -> list[str]:
-        """Return the tables in `predict.inputs` of a model that learns labels."""
-        return list(resolved.predict.inputs) if resolved.learns_labels else []
+        """Return the tables in `predict.tables` of a model that learns labels."""
+        return list(resolved.predict.tables) if resolved.learns_labels else []
 
     @classmethod
     def refuse(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> None:
@@ -687,7 +687,7 @@ class PredictStage(NamedStage):
         if not resolved.learns_labels:
             raise UserError(f"model {resolved.name} learns no labels (train.objective): there are no codes to predict")
         table = cls.asked(configuration, resolved, part)["table"]
-        path, where = table["file"], f"predict.inputs.{part} of model {resolved.name}"
+        path, where = table["file"], f"predict.tables.{part} of model {resolved.name}"
         if not Path(path).is_file():
             raise UserError(f"{where}: {path}: {not_found(path)}")
         if (suffix := Path(path).suffix) in DELIMITERS:  # other files are looked at by the stage alone
@@ -710,9 +710,9 @@ class PredictStage(NamedStage):
         It stands beside the table's file, so other tables do not matter.
         """
         section = resolved.predict
-        check_known(part, section.inputs, f"model {resolved.name}: predict.inputs has no table {part!r}")
+        check_known(part, section.tables, f"model {resolved.name}: predict.tables has no table {part!r}")
         corpora = [configuration.corpus(code).corpus for code in resolved.languages]
-        table = {key: getattr(section, key) for key in OF_TABLES if key != "inputs"}
+        table = {key: getattr(section, key) for key in OF_TABLES if key != "tables"}
         unset = ["text_column"] if section.text_column is None else []
         unset += ["context_column", "context"] if section.context_column is None and section.context is None else []
         for key in unset:
@@ -721,7 +721,7 @@ class PredictStage(NamedStage):
                 where = f"predict.{key} of model {resolved.name}"
                 raise UserError(f"{where}: a value is expected: its corpora differ: {values}")
             (table[key],) = values
-        file = section.inputs[part]
+        file = section.tables[part]
         digest = hashes([file])[file] if Path(file).is_file() else None
         table = {"file": file, "sha256": digest} | {key: value for key, value in table.items() if value}
         return {"predict": section.model_copy(update=OF_TABLES), "input": part, "table": table}

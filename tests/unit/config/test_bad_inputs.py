@@ -94,9 +94,9 @@ model: {source: eng} => model.source: eng continues eng, which is a circle
 train: {objective: labels, sequence_lengths: [64, 128], phase_starts: [0, 0.5]} => one length with labels
 train: {objective: causal, typos: 0.1} => train.typos = 0.1, train.objective = 'causal': 0 unless
 predict: {context: da, context_column: lang} => predict.context_column = 'lang', predict.context = 'da': one of the two
-predict: {inputs: {a/b: x.csv}} => 'a/b': names are letters and digits
-predict: {inputs: x.csv} => predict.inputs = 'x.csv': input should be a valid dictionary
-predict: {inputs: {a: {file: x.csv}}} => predict.inputs.a = {'file': 'x.csv'}: input should be a valid string
+predict: {tables: {a/b: x.csv}} => 'a/b': names are letters and digits
+predict: {tables: x.csv} => predict.tables = 'x.csv': input should be a valid dictionary
+predict: {tables: {a: {file: x.csv}}} => predict.tables.a = {'file': 'x.csv'}: input should be a valid string
 models: {occ: {languages: [eng], train: {objective: labels, sequence_lengths: [32], phase_starts: [0]}}, more: {languages: [eng], model: {source: occ}}} => model.source = 'occ' of model more: no label model
 models: {more: {languages: [eng], model: {source: egn}}} => model.source = 'egn': a model | did you mean eng
 models: {more: {model: {source: eng, hidden_size: 512}}} => model.hidden_size = 512 of model more: that of its source eng is 128

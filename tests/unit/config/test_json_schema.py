@@ -50,7 +50,7 @@ def test_what_is_wrong_is_found_and_short_forms_are_right():
     ):
         assert complaints(wrong)
     assert not complaints(
-        "mixture: {weights: uniform}\npredict: {inputs: {census: data/census.csv}}\n"
+        "mixture: {weights: uniform}\npredict: {tables: {census: data/census.csv}}\n"
         "corpus: {hub: [a/b, {repository: c/d, config: en}], label_columns: code, budget: 10M words}\n"
         "models: {eng: {model: {architecture: transformers, config: {model_type: gpt2, n_embd: 512}}}}"
     )

@@ -65,7 +65,7 @@ ADOPTED = {"tokenizer": {"source": "lab/tokenizer"}}
 LABELS = {
     "preset": "labels_tiny",
     "corpus": {"label_columns": ["label"]},
-    "predict": {"inputs": {"census": "census.csv"}, "text_column": "text"},
+    "predict": {"tables": {"census": "census.csv"}, "text_column": "text"},
 }
 LINEAR = LABELS | {"predict": LABELS["predict"] | {"method": "linear"}}
 SPELT = LABELS | {"labels": {"code": "general"}}
@@ -169,8 +169,8 @@ labels | shards | SPELT | {block_size: 6}
 labels | - | LABELS | {block_size: 6, blocks_weight: 0.1}
 labels | train | SPELT | {blocks_weight: 0.1, decoder_layers: 1}
 export | export | - | {variants: [ema], default_variant: main, logits_alignment: mntp}
-evaluation | evaluate | - | {sequence_length: 64, documents: 9}
-evaluation | - | LABELS | {documents: 9}
+evaluation | evaluate | - | {sequence_length: 64, max_documents: 9}
+evaluation | - | LABELS | {max_documents: 9}
 evaluation | suite | - | {suites: [own, english_basics]}
 evaluation | score | - | {max_items: 9, max_masked_items: 9}
 evaluation | - | CAUSAL | {max_masked_items: 9}
@@ -180,7 +180,7 @@ evaluation | submission | IN_CHALLENGE | {backend: mlm}
 evaluation | convert | - | {tasks: []}
 evaluation | tune | - | {task_seeds: [2], keep_tuned: true}
 card | convert | - | {license: mit, authors: [A], description: D}
-predict | predict | LABELS | {inputs: {census: other.csv}, top: 6, method: linear, review: 9}
+predict | predict | LABELS | {tables: {census: other.csv}, top: 6, method: linear, review: 9}
 predict | predict | LINEAR | {threshold: 0.1}
 predict | predict | LABELS | {text_column: other, context_column: other, context: here, delimiter: ','}
 predict | predict | LABELS | {encoding: latin-1, quoting: none}
@@ -400,5 +400,5 @@ def test_predictions_of_a_model_without_labels_and_of_no_table_are_refused(proje
     made = configuration(BASE | LABELS)
     STAGES["predict"].refuse(made, made.model("m"), "census")
     Path("census.csv").unlink()
-    with pytest.raises(UserError, match=r"predict\.inputs\.census of model m: census\.csv: no such file"):
+    with pytest.raises(UserError, match=r"predict\.tables\.census of model m: census\.csv: no such file"):
         STAGES["predict"].refuse(made, made.model("m"), "census")

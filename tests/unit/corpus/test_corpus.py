@@ -254,11 +254,11 @@ def test_the_home_folder_and_relative_paths(folder, monkeypatch):
         "tokenizer": {"source": "~/t.json"},
         "model": {"source": "~/m"},
         "labels": {"codes": "~/codes.csv"},
-        "predict": {"inputs": {"one": "~/in.csv"}},
+        "predict": {"tables": {"one": "~/in.csv"}},
         "suites": {"mine": {"files": ["~/pairs.tsv"], "language": "eng", "good": "a", "bad": "b"}},
     }
     made = Configuration([("test", sections)])
     model = made.model("eng")
     paths = [made.corpus("eng").corpus.validation_files[0], model.tokenizer.source, model.labels.codes]
-    paths += [model.predict.inputs["one"], made.suite("mine").files[0], model.source.name]
+    paths += [model.predict.tables["one"], made.suite("mine").files[0], model.source.name]
     assert [path.startswith(f"{folder}/home/") for path in paths] == [True] * 6

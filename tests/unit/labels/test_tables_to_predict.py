@@ -64,7 +64,7 @@ def test_options_have_the_types_and_bounds_of_the_keys(tmp_path, asked, message)
 
 PREDICT = {"census": "census.csv", "letters": "letters.csv"}
 TRAIN = {"objective": "labels", "sequence_lengths": [128], "phase_starts": [0.0]}
-OCC = {"languages": ["eng", "deu"], "train": TRAIN, "predict": {"inputs": PREDICT}}
+OCC = {"languages": ["eng", "deu"], "train": TRAIN, "predict": {"tables": PREDICT}}
 
 
 def settings(part: str, **predict) -> dict:
@@ -81,7 +81,7 @@ def test_each_table_has_settings_of_its_own(folder):
     other = settings("predict.letters", text_column="first line", context="da")["table"]
     assert (other["text_column"], other["context"], other["sha256"]) == ("first line", "da", None)
     assert settings("predict.census", method="linear") != one
-    assert settings("train", top=3, inputs={}) == settings("train")
+    assert settings("train", top=3, tables={}) == settings("train")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_column_that_is_not_there_is_found_before_the_training(folder):
     Path("census.csv").write_text("id,occupation\n1,fisher\n")
     configuration = Configuration([("test", {"models": {"occ": OCC}})])
     line = (
-        r"predict.inputs.census of model occ: text_column = 'text': a column of census.csv is expected: id, occupation"
+        r"predict.tables.census of model occ: text_column = 'text': a column of census.csv is expected: id, occupation"
     )
     with pytest.raises(UserError, match=line):
         PredictStage.refuse(configuration, configuration.model("occ"), "census")

@@ -554,7 +554,7 @@ class Evaluation(Section):
     """How the exported model is measured."""
 
     sequence_length: Annotated[Integer, Field(ge=MASKS, le=MAX_LENGTH)]
-    documents: Annotated[Integer, Field(ge=2)] | None = None
+    max_documents: Annotated[Integer, Field(ge=2)] | None = None
     suites: Names = []
     max_items: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
     max_masked_items: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
@@ -573,7 +573,7 @@ class Card(Section):
     description: str
 
 
-def prediction_inputs(value: Any) -> Any:
+def prediction_tables(value: Any) -> Any:
     """Return {name: path of a table}, with names as text."""
     if not isinstance(value, dict):
         return value
@@ -587,9 +587,9 @@ def prediction_inputs(value: Any) -> Any:
 class Predict(Section):
     """Tables whose rows a label model predicts."""
 
-    inputs: Annotated[
+    tables: Annotated[
         dict[str, Annotated[LocalPath, Field(min_length=1)]],
-        BeforeValidator(prediction_inputs, json_schema_input_type=dict[str, str]),
+        BeforeValidator(prediction_tables, json_schema_input_type=dict[str, str]),
     ] = {}
     top: Annotated[Positive, Field(le=1000)] = 5
     method: Literal["blocks", "linear"] = "blocks"
