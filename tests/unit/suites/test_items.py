@@ -174,7 +174,7 @@ def test_the_suites_that_come_with_the_project():
         suite = configured.suite(path.stem)
         assert suite.title and suite.covered.keys() <= languages.keys()
         for code in suite.covered:
-            assert all("{" not in file for file in (*suite.files_of(code), *suite.challenge_files_of(code)))
+            assert all("{" not in file for file in suite.of_language(suite.files + suite.challenge_files, code))
     suite = configured.suite("english_basics")
     found = figures("pairs", read_items("pairs", [Path(suite.files[0])], options=suite.pair))
     assert found["pairs"] == 200 and not found["identical"] and not found["duplicates"]
