@@ -7,15 +7,19 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
 from babelmill.config import loading
 from babelmill.core.files import UserError
 from babelmill.graph import Graph
+from babelmill.release.card.training_history import losses, plot_losses
+from babelmill.reporting import figures
 from babelmill.reporting.asked import asked_of
 from babelmill.reporting.figures import Strips
-from babelmill.reporting.page import page
+from babelmill.reporting.page import page, training
 from babelmill.reporting.results import ModelResults, read_all
 from babelmill.reporting.table import rows_of, score_table, write_csv
 from helpers.results import report_results
@@ -183,6 +187,24 @@ def test_the_numbers_of_an_axis_have_all_their_digits():
 
     assert axis(2.5, 2.6) == ["2.50", "2.55", "2.60"] and axis(0.5, 0.61, factor=100) == ["50", "55", "60"]
     assert axis(0, 0.0004) == ["0.0000", "0.0001", "0.0002", "0.0003", "0.0004"] and axis(0.7), "one value has room"
+
+
+def test_only_runs_of_the_same_languages_and_tokenizer_have_equal_axes(folder, monkeypatch):
+    graph = graph_of(a=["eng"], b=["eng"], c=["deu"], d={"languages": ["eng"], "tokenizer": {"vocab_size": 300}})
+    for name in "abcd":
+        report_results.make(graph, name, {})
+    models, drawn = read_all(asked_of(graph, "a+b+c+d"), dict.fromkeys("abcd", ("stopped (score)", ""))), {}
+    for i, model in enumerate(models):
+        model.record = model.record[i:]
+    monkeypatch.setattr(figures, "training_picture", lambda name, kind, mine, shared: drawn.update({name: len(shared)}))
+    training(models)
+    of_run = {model.name: len(losses(model.record)) for model in models}
+    assert len({*of_run.values()}) == 4
+    assert drawn == {"a": of_run["a"] + of_run["b"], "b": of_run["a"] + of_run["b"], "c": of_run["c"], "d": of_run["d"]}
+    curve = {"kind": "causal", "curve": "last"}
+    one, other = (pd.DataFrame(curve | {"tokens": [1, n], "loss": [n / 2, 2.0]}) for n in (20, 60))
+    plot_losses(axes := Figure().subplots(), "causal", one, pd.concat([one, other]))
+    assert axes.get_xlim() == (0, 60) and axes.get_ylim()[1] > 30
 
 
 def test_a_result_that_is_damaged_or_missing_is_one_line(asked):
