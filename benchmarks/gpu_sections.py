@@ -279,8 +279,8 @@ def parts(case) -> None:
     rows = trainer._share(step)[0][1]
     note("micro-batch", lambda: trainer.network.micro_batch(trainer.stream, rows, length, step.weights))
     note("forward and backward, not compiled", lambda: trainer.run_pass(trainer.stream, rows, length, step.weights))
-    hidden = torch.randn(tokens // length, length, trainer.network._shape.hidden_size, device=case.device)
-    mixing, layers = trainer.model.transformer.dwa_modules, 2 * trainer.network._shape.num_hidden_layers
+    hidden = torch.randn(tokens // length, length, trainer.model.config.hidden_size, device=case.device)
+    mixing, layers = trainer.model.transformer.dwa_modules, 2 * trainer.model.config.num_hidden_layers
     change, gradient = torch.zeros_like(hidden, dtype=torch.bfloat16), torch.ones_like(hidden)
     trainer.network.keys.rows = torch.zeros(len(hidden), dtype=torch.int32, device=case.device)
 

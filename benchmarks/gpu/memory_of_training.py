@@ -129,7 +129,7 @@ def work(options: list[str]) -> None:
 
     host = [0]
     threading.Thread(target=watch, daemon=True).start()
-    Processes._reduce = lambda _, tensor, operation: on_the_host(tensor, lambda x: dist.all_reduce(x, operation))
+    Processes.sum_ = lambda _, tensor: on_the_host(tensor, dist.all_reduce)
     Processes.from_main_ = lambda _, tensor: on_the_host(tensor, lambda x: dist.broadcast(x, 0))
     Loop._save = end
     sys.argv = ["train", *options]

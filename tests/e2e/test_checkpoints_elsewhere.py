@@ -116,3 +116,13 @@ def test_a_store_that_does_not_answer_at_the_start_is_an_error(data, object_stor
     assert len(output.splitlines()) == 1 and "Could not connect to the endpoint URL" in output
     data.run_settings(**RUN, checkpoint_mirror="file:///no/such/folder")
     assert "there is no folder /no/such/folder; mount its file system, or create it" in data.train(code=1)
+
+
+def test_half_a_checkpoint_is_not_used(data, finished, elsewhere):
+    """Its upload was interrupted. (`test_copies.py` has the one that is whole and damaged.)"""
+    killed_after_step_40(data, elsewhere)
+    content = elsewhere._files.cat_file(path := elsewhere.path("step-00000040.safetensors"))
+    elsewhere._files.pipe_file(path, content[: len(content) // 2])
+    elsewhere._files.rm(elsewhere.path("step-00000040.json"))
+    assert "going on after step 40" not in data.train()  # but after step 20, if there was time to copy it
+    assert_same(data, finished)

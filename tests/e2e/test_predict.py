@@ -18,7 +18,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import Graph
 from babelmill.labels import prediction
-from babelmill.labels.prediction import Predictor
+from babelmill.labels.prediction import Predictor, held
 from conftest import Workspace
 from helpers.programs.prepared import run_killed, run_module
 
@@ -218,3 +218,16 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     assert output[-2:] == [f"  predict {name}      not there, or outdated" for name in ("one", "two")]
     done = workspace.snakemake("predictions/occ/on.csv", "--dry-run", check=False)
     assert "error: model occ: predict.tables has no table 'on'; did you mean one?" in done.stderr
+
+
+def test_two_at_once_do_not_mix(labeller, tmp_path):
+    table(tmp_path / "in.csv", 10)
+    kept = tmp_path / ".out.csv.partial"
+    asked = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv")
+    with held(kept):
+        (kept / "a-000001.npz").touch()
+        second = run_module(*asked)
+        assert (kept / "a-000001.npz").exists(), "the first one goes on"
+    assert second.returncode == 1 and not (tmp_path / "out.csv").exists()
+    assert f"error: {kept}: another prediction is writing here: process {os.getpid()} on " in second.stderr
+    assert not kept.exists() and run_module(*asked).returncode == 0 and not kept.exists()

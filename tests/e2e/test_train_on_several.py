@@ -94,3 +94,16 @@ def test_two_machines_without_slurm(data, finished, free_port):
     assert [process.returncode for process in both] == [0, 0], output
     assert "going on after step" in output[0] and "2 x cpu" in output[0]
     assert_near(data, finished)
+
+
+def test_a_process_that_is_killed_while_it_leaves_is_a_failure(data):
+    """Not a clean leave with 75: a job that always dies so must not go back into its queue for ever."""
+    data.run_settings(checkpoint_every=1000, validate_every=0)
+    process = data.start("model", 2, hold="vote 13")
+    wait_for_step(data, 12, process)
+    (first,) = (w for w in psutil.Process(process.pid).children() if w.environ()["RANK"] == "0")
+    first.suspend()
+    process.send_signal(signal.SIGTERM)
+    first.kill()
+    output = process.communicate()[1]
+    assert process.returncode == 1, output

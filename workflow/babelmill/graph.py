@@ -254,15 +254,19 @@ class Graph:
         write_if_changed(ASKED / f"{model}.json", {each.title_for(model): each.asked for each in results})
         own = [each for each in results if each.title_for(model) == each.title and each.stage.named is None]
         counts = Counter(each.stage.stage for each in own)
-        for path in sorted((LINKS / model).glob("**/*"), reverse=True):
-            with contextlib.suppress(OSError):  # there is more in it, as in a folder that a copy made of a link
-                path.unlink() if path.is_symlink() else path.rmdir()
+        links = dict[Path, str]()
         for each in own:
             stage = each.stage.stage
             path = LINKS / model / stage / (each.part if each.stage.several or counts[stage] > 1 else "")
-            with contextlib.suppress(OSError):  # such a folder, or a file system without links
+            links[path] = os.path.relpath(each.path, path.parent)
+        for path in sorted((LINKS / model).glob("**/*"), reverse=True):
+            if not (path.is_symlink() and os.readlink(path) == links.get(path)):
+                with contextlib.suppress(OSError):  # there is more in it, as in a folder that a copy made of a link
+                    path.unlink() if path.is_symlink() else path.rmdir()
+        for path, target in links.items():
+            with contextlib.suppress(OSError):  # it is right, such a folder, or a file system without links
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.symlink_to(os.path.relpath(each.path, path.parent))
+                path.symlink_to(target)
 
 
 def write_if_changed(path: Path, content: dict[str, Any]) -> None:

@@ -87,14 +87,16 @@ class Tuned(NamedTuple):
     scores: dict[str, Any]
 
 
-def tune_languages(settings: TuneStage, tasks: dict[str, Path], checkpoints: Path, keep_in: Path) -> list[Tuned]:
+def tune_languages(
+    settings: TuneStage, made_of: dict[str, Any], tasks: dict[str, Path], checkpoints: Path, keep_in: Path
+) -> list[Tuned]:
     """Tune the model for the rows of one language, or for those of several at once.
 
+    `made_of`: what the model is.
     `tasks`: {language: the folder of its rows}. `checkpoints` keeps what killed attempts did; `keep_in` is the folder
     for tuned weights, if they are kept.
     """
     export = settings.folder("export")
-    made_of = settings.origin or manifest.verify(export)["files"]
     how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
     abouts = [manifest.verify(task) for task in tasks.values()]
     classes = classes_of([name for about in abouts for name in about["figures"]["classes"]])
@@ -216,11 +218,12 @@ def tune(settings: TuneStage, checkpoints: Path, out: Path) -> None:
     """Tune a model for each language of a task, and write the results to the folder `out`."""
     found: dict[str, Tuned] = {}
     began, steps, pairs = time.monotonic(), 0, [*zip(settings.covered, settings.folders("tasks"), strict=True)]
+    made_of = settings.origin or manifest.verify(settings.folder("export"))["files"]
     with locked(checkpoints, "another process that tunes the same"):
         (out / manifest.NAME).unlink(missing_ok=True)  # that of earlier results, beside files that will be new
         shutil.rmtree(out / "model", ignore_errors=True)
         for together in [pairs] if settings.joint else [[pair] for pair in pairs]:
-            each = tune_languages(settings, dict(together), checkpoints, out / "model")
+            each = tune_languages(settings, made_of, dict(together), checkpoints, out / "model")
             found |= zip((code for code, _ in together), each, strict=True)
             steps += each[0].scores["steps"]
         languages = {code: each.scores for code, each in found.items()}

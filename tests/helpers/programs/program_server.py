@@ -91,9 +91,14 @@ class Server:
         self._running[process] = connection
         ended = os.pidfd_open(process)
         self._watch(ended, lambda: self._tell_end(process, ended))
-        self._watch(connection, lambda: os.kill(process, signal.SIGKILL))  # nobody waits for it any more
+        self._watch(connection, lambda: self._kill(process))
         _tell(connection, process)
         return None
+
+    def _kill(self, process: int) -> None:
+        """End a program that nobody waits for any more, unless it ended at the same moment."""
+        if process in self._running:
+            os.kill(process, signal.SIGKILL)
 
     def _tell_end(self, process: int, ended: int) -> None:
         """Tell who asked how the program ended."""

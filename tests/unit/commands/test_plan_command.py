@@ -13,6 +13,7 @@ from babelmill import cli
 from babelmill.commands import plan as command
 from babelmill.config import loading
 from babelmill.config.models import gpt_bert
+from babelmill.config.resolve import Configuration
 from babelmill.graph import Graph
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.runtime import cost
@@ -227,3 +228,18 @@ def test_a_login_node_need_not_import_torch(fresh, command):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=fresh.path, capture_output=True, text=True)
     assert done.stdout.endswith("set()\n")
+
+
+def test_words_are_those_of_the_mixture(tmp_path, monkeypatch):
+    """Of 10 bytes of text with words of 4.2 bytes, and 1 byte with words of 2.1: weighed by their size, or alike."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "WORD", 4.2)
+    monkeypatch.setattr(command, "bytes_per_word", lambda *_: {"qab": 2.1})
+    languages = {}
+    for code, size in (("qaa", 40_000), ("qab", 4_000)):
+        (tmp_path / f"{code}.txt").write_text("a" * size)
+        languages[code] = {"name": code, "byte_premium": 1, "corpus": {"files": [f"{code}.txt"]}}
+    for weights, share in (("size", 1 / 11), ("uniform", 1 / 2)):
+        model = {"languages": list(languages), "mixture": {"weights": weights}}
+        found = command.text_of(Graph(Configuration([("", {"languages": languages, "models": {"two": model}})])), "two")
+        assert found.words_per_token == pytest.approx((1 - share) + 2 * share, rel=1e-3)

@@ -118,3 +118,8 @@ def test_a_literal_of_python_is_the_text():
         literal = escape.python(text)
         assert ast.literal_eval(literal) == text and literal.isprintable()
     assert escape.python("<mask>") == '"<mask>"'
+
+
+def test_a_long_list_ends_with_a_count():
+    assert escape.some("abc") == "a, b, c"
+    assert escape.some(range(1_000_000)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 999,990 more"

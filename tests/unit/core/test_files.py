@@ -214,3 +214,17 @@ def test_damage_is_named(tmp_path):
         with pytest.raises(UserError, match=r"train\.parquet"):
             manifest.verify(tmp_path, "train.parquet")
         manifest.verify(tmp_path, "validation.parquet")
+
+
+def test_a_remembered_hash_notices_a_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(local_sources, "LARGE", 1 << 20)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "train.safetensors"
+    path.write_bytes(bytes(1 << 21))
+    manifest.write(tmp_path, SETTINGS, [path.name])
+    for _ in range(2):
+        manifest.verify(tmp_path, path.name, remember=True)
+    with open(path, "r+b") as file:
+        file.write(b"x")
+    with pytest.raises(UserError, match="damaged, its sha256 is not"):
+        manifest.verify(tmp_path, path.name, remember=True)

@@ -62,6 +62,14 @@ def test_means_and_differences_in_markdown_and_on_the_page():
     assert [reference["difference"], reference["p"]] == ["reference", None]
 
 
+def test_without_vary_the_base_is_the_only_cell():
+    asked = [cell(f"x_s{seed}", "base", seed) for seed in (1, 2, 3)]
+    rows = [SCORE._replace(model=each["name"], score=0.6) for each in asked]
+    about = {"name": "spread", "cells": asked, "suites": {"blimp": {"title": "BLiMP"}}, "tasks": {}}
+    found = comparison(about, [ModelResults(each["name"], {}) for each in asked], score_frame(rows))
+    assert rows_of(markdown(found))[1][:2] == ["base", "3"]
+
+
 def test_guessing_is_marked_and_one_seed_has_no_interval():
     worse = {"lamb": ([2.2] * 3, [0.6] * 3), "adamw": ([2.0] * 3, [0.5] * 3)}
     once = {cell: (bits[:1], shares[:1]) for cell, (bits, shares) in CELLS.items()}

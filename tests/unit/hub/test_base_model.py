@@ -339,8 +339,8 @@ def anonymous_memory() -> int:
     return int(next(line for line in status if line.startswith("RssAnon")).split()[1]) * 1024
 
 
-def test_a_repository_is_fetched_at_its_commit(hub):
-    """By the real client, from a Hub on this machine: nothing but the files of the model."""
+def test_a_repository_is_fetched_at_a_commit_that_stays(hub, monkeypatch):
+    """By the real client, from a Hub on this machine, nothing but the files of the model; and then from the cache."""
 
     def stage(source: str) -> subprocess.CompletedProcess:
         more = {"languages": ["eng"], "model": {"architecture": "transformers", "source": source}}
@@ -359,6 +359,12 @@ def test_a_repository_is_fetched_at_its_commit(hub):
     assert figures["summary"] == f"owner/name at {commit[:8]}, 3.3 k parameters"
     assert load_file("out/model.safetensors").keys() == weights.keys()
     assert hub.count("modeling.py") == hub.count("onnx/model.bin") == 0
+    hub.commit("models/owner/name", files | {"README.md": b"---\nlicense: other\n---\n"})
+    for offline in ("0", "1"):
+        monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+        shutil.rmtree("results/base_model")
+        assert stage("owner/name").returncode == 0 and manifest.verify("out")["figures"]["commit"] == commit
+    monkeypatch.delenv("HF_HUB_OFFLINE")
     lines = stage("owner/nothing").stderr.splitlines()
     assert len(lines) == 1 and "the model owner/nothing on http" in lines[0] and "model.source" in lines[0]
 

@@ -13,7 +13,7 @@ import yaml
 from matplotlib.figure import Figure
 
 from babelmill.config import loading
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_json, write_json
 from babelmill.graph import Graph
 from babelmill.release.card.training_history import losses, plot_losses
 from babelmill.reporting import figures
@@ -129,6 +129,16 @@ def test_each_score_stands_beside_its_baseline_and_none_is_shown_without(asked):
     assert "Models and languages" not in page(asked, [model]).partition("<header>")[2]
 
 
+def test_models_stand_in_the_order_of_the_batch(asked):
+    """Also where the stage reads it from a file, which has its keys in alphabetical order."""
+    names = ["tur", "eng", "deu"]
+    for name in ("tur", "deu"):
+        report_results.make(graph_of(), name, {})
+    write_json("report.json", asked_of(graph_of(), "+".join(names)))
+    models = read_all(read_json("report.json"), dict.fromkeys(names, ("stopped (score)", "")))
+    assert names == [*dict.fromkeys(row["model"] for row in csv_of(models))]
+
+
 def test_what_is_not_there_is_not_shown(asked):
     model = there(asked)
     text = page(asked, [model])
@@ -205,6 +215,15 @@ def test_only_runs_of_the_same_languages_and_tokenizer_have_equal_axes(folder, m
     one, other = (pd.DataFrame(curve | {"tokens": [1, n], "loss": [n / 2, 2.0]}) for n in (20, 60))
     plot_losses(axes := Figure().subplots(), "causal", one, pd.concat([one, other]))
     assert axes.get_xlim() == (0, 60) and axes.get_ylim()[1] > 30
+
+
+def test_what_is_not_complete_is_said_once(asked):
+    """A finished model is complete whatever its note says. 24 damaged results of 45 models would be too many lines."""
+    (model,) = read_all(asked, {"eng": ("converted", "a note")})
+    assert "Not complete" not in page(asked, [model])
+    model.problems = [f"results/tune/rte_eng-{seed}/scores.json: is damaged" for seed in range(24)]
+    text = page(asked, [model])
+    assert text.count("is damaged") == 5 and "and 19 more results like these" in text
 
 
 def test_a_result_that_is_damaged_or_missing_is_one_line(asked):

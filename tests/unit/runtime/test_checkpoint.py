@@ -1,6 +1,7 @@
 """Checkpoints, the lock of a run's folder, reasons to stop, and the record."""
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -16,10 +17,11 @@ from safetensors.torch import load_file
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import slurm
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots, write_tensors
-from babelmill.runtime.run_folder import Record
+from babelmill.runtime.run_folder import Record, RunFolder
 from babelmill.runtime.run_lock import holder, locked
 from babelmill.runtime.slurm import Stop
 from helpers.damage import flip_a_bit
+from helpers.training.training_data import section
 
 TENSORS = {
     "model.a": torch.arange(6.0).view(2, 3),
@@ -298,3 +300,17 @@ def test_a_run_whose_server_is_silent_ends_in_time(mirror, silent_server):
     """Its process, too, which would wait for W&B's own."""
     output, seconds = mirror(patience=2, end=4, WANDB_BASE_URL=silent_server, WANDB_API_KEY=KEY)
     assert seconds < 8 and "W&B did not finish in 2 s" in output and "Traceback" not in output, output
+
+
+def test_the_logs_of_all_attempts_are_counted(tmp_path):
+    """Also of a run that was interrupted and begun again, where Snakemake begins with 1 again, too."""
+    before = logging.getLogger().handlers[:]
+    for _ in range(3):
+        with RunFolder(tmp_path, {}, section("run")) as folder:
+            folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
+    for handler in set(logging.getLogger().handlers) - {*before}:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+    logs = sorted(folder.path.glob("logs/*"))
+    assert [path.stem.split("_", 1)[1] for path in logs] == [f"attempt{number}" for number in (1, 2, 3)]
+    assert "attempt 3 of test on" in logs[2].read_text()

@@ -8,7 +8,7 @@ import torch
 
 from babelmill.core.files import UserError
 from babelmill.runtime import copies
-from babelmill.runtime.checkpoint import Checkpoints
+from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.copies import Copies
 from helpers.damage import flip_a_bit
 from helpers.object_store import object_store  # noqa: F401  a fixture
@@ -133,3 +133,22 @@ def test_the_end_waits_for_a_slow_store_that_takes_something(machine, object_sto
     assert time.monotonic() - began > copies.PATIENCE and not caplog.text
     monkeypatch.setattr(object_store, "seconds", 0.0)
     assert object_store.files.exists(f"bucket/slow/eng-0123/{SECOND}.json")
+
+
+def test_a_half_replaced_snapshot_is_left_out(machine, url, there, caplog):
+    first = machine("a", 10)
+    for point in (1, 2):
+        tensors = {"w": torch.full((9,), float(point))}
+        Snapshots(first.folder).save(point, {}, tensors, tensors.__getitem__)
+    copied(url, first)
+    flip_a_bit(there / "snapshots/chck_1M.safetensors")
+    second = machine("b")
+    copied(url, second)
+    assert [*Snapshots(second.folder).kept()] == ["chck_2M"]
+    assert "snapshots/chck_1M.json is damaged" in caplog.text
+    save(first, 20)
+    copied(url, first)
+    flip_a_bit(there / "snapshots/chck_2M.safetensors")
+    copied(url, second)
+    assert second.newest() == 20 and [*Snapshots(second.folder).kept()] == ["chck_2M"], "what is here stays"
+    Snapshots(second.folder).weights("chck_2M")

@@ -1,5 +1,7 @@
 """Dropout keyed by row: which elements stay is a function of the row, the place and the element alone."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -43,3 +45,17 @@ def test_dropout(dtype, of):
         layer.train()
         held.begin_pass(torch.arange(30)[20:], positions[20:] - 20 * 13, 13)
         assert torch.equal(layer(ones[20:]), first[20:])
+
+
+def test_other_devices_keep_the_same():
+    """The form that is compiled for them, here on a tensor that says that it is elsewhere."""
+
+    class Elsewhere(torch.Tensor):
+        device = SimpleNamespace(type="elsewhere")
+
+    wanted = dropout.keep(keys(5), 101, 0.1)
+    with pytest.MonkeyPatch.context() as patch:
+        counters = dropout._counters
+        patch.setattr(dropout, "_counters", lambda count, device: counters(count, CPU))
+        got = dropout.keep(keys(5).as_subclass(Elsewhere), 101, 0.1)
+    assert torch.equal(got.as_subclass(torch.Tensor), wanted)

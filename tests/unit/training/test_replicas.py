@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from babelmill.core.files import UserError
 from babelmill.runtime.processes import Processes
-from helpers.training.tiny_trainer import make_trainer, train_together
+from babelmill.tokens.shard_file import ShardFile
+from helpers.training.tiny_trainer import ALONE, make_trainer, train_together
 from helpers.training.training_data import documents, write_documents
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forks")]  # whose server is prepared once
@@ -49,3 +51,46 @@ def test_replicas(size, damage, tmp_path):
         assert answers[:-1] == ["ended with 1"] * (size - 1)
         faulty = "process 2 (number 2 on machine 0)" if size == 3 else "process 0 (number 0 on machine 0) or process 1"
         assert answers[-1].startswith(f"the weights of {faulty}")
+
+
+CASES = {
+    "hybrid": {},
+    "diffusion": {"objective": "diffusion"},
+    "documents": {"order": "documents"},
+    "norbert4": {"architecture": "norbert4", "layers": 3},
+}
+
+
+def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> dict[str, list[np.ndarray]]:
+    """The gradients of some steps and their sums, over all processes; the languages' epochs end in between."""
+    found = {}
+    for name, values in CASES.items():
+        trainer, found[name] = make_trainer(shards, processes, dropout=0.1, **values), []
+        for step in (0, 17, 38):
+            sums = trainer._learn_share(trainer._take(step))
+            trainer._gradients.reduce()
+            found[name] += [trainer._gradients.flat.numpy().copy(), processes.sum_(sums).numpy().copy()]
+    return found
+
+
+def one_of_several(processes: Processes, folder: Path) -> dict[str, list[np.ndarray]]:
+    """What `gradients` finds in one of the processes."""
+    found = gradients([ShardFile.open(path) for path in sorted(folder.glob("*.safetensors"))], processes)
+    processes.stop()
+    return found
+
+
+def test_the_gradient_does_not_depend_on_the_number_of_processes(tmp_path):
+    """Documents with prompts, and without."""
+    texts = documents(60)
+    prompts = [i % max(1, len(text) - 2) for i, text in enumerate(texts)]
+    shards = [
+        write_documents(tmp_path / "a.safetensors", documents(20, 9)),
+        write_documents(tmp_path / "b.safetensors", texts, prompts=prompts),
+    ]
+    alone = gradients(shards)
+    for answer in train_together(3, one_of_several, tmp_path):
+        for name, wanted in alone.items():
+            for found, expected in zip(answer[name], wanted, strict=True):
+                assert np.linalg.norm(expected) > 0.01, name
+                assert np.linalg.norm(found - expected) <= 1e-6 * np.linalg.norm(expected), name

@@ -67,9 +67,9 @@ def run(args: argparse.Namespace) -> None:
     named = args.model.removeprefix("converted/").rstrip("/")
     evaluation = configuration.model(named if named in configuration.known_models() else languages[0]).evaluation
     values |= {"max_items": evaluation.max_items, "max_masked_items": evaluation.max_masked_items}
-    made_from = {"export": [str(folder)], "suites": by_hand.made_by_hand(graph, "suite", languages, args.suite)}
-    values |= {"made_from": made_from, "origin": origin}
-    settings = ScoreStage(**values, raw=values)
+    made_from = {"suites": by_hand.made_by_hand(graph, "suite", languages, args.suite)}
+    values |= {"made_from": made_from, "origin": origin}  # not where the model is: it may be in a user's cache
+    settings = ScoreStage(**values | {"made_from": made_from | {"export": [str(folder)]}}, raw=values)
     out = args.out or Path("scores", name, args.suite)
     if not by_hand.is_done(out, settings):
         score(settings, out / "partial", out)

@@ -79,8 +79,9 @@ def watch(seconds: float) -> None:
     view = Live(console=Console(file=sys.__stdout__), screen=True, auto_refresh=False)
     with contextlib.suppress(KeyboardInterrupt), view:
         while True:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            shown = f"{escape.terminal(done.stdout)}{time.strftime('%H:%M:%S')}, Ctrl-C ends the view"
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            printed = escape.terminal(done.stdout.decode(errors="replace"))
+            shown = f"{printed}{time.strftime('%H:%M:%S')}, Ctrl-C ends the view"
             view.update(Text(shown, no_wrap=True, overflow="crop"), refresh=True)
             time.sleep(seconds)
 

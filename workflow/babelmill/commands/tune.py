@@ -46,12 +46,12 @@ def run(args: argparse.Namespace) -> None:
 
     by_hand.quiet_transformers()
     for name, languages in covered.items():
-        made_from = {"export": [str(folder)], "tasks": by_hand.made_by_hand(graph, "task", languages, name)}
+        made_from = {"tasks": by_hand.made_by_hand(graph, "task", languages, name)}
         for number in dict.fromkeys(args.seed or configuration.tuning(name).seeds):
             out = (args.out or Path("tuned", model)) / name / str(number)
             values = {"languages": languages, "covered": languages, "seed": number} | how_tuned(configuration, name)
-            values |= {"made_from": made_from, "origin": origin}
-            settings = TuneStage(**values, raw=values)
+            values |= {"made_from": made_from, "origin": origin}  # not where the model is: it may be in a user's cache
+            settings = TuneStage(**values | {"made_from": made_from | {"export": [str(folder)]}}, raw=values)
             if not by_hand.is_done(out, settings):
                 tune(settings, out / "checkpoints", out)
             print(out)

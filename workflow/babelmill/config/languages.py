@@ -5,8 +5,12 @@ import dataclasses
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from babelmill.config.layers import nearest
+from babelmill.config.schema import language_tag
+from babelmill.core.escape import line
+from babelmill.core.files import UserError
 
 WORD = 5.43  # bytes per English word, as in the tiers of BabyBabelLM: 100 million words are 543 MB
 TIER_BYTES = {1: 543e6, 2: 54.3e6, 3: 5.43e6}  # of English text in the BabyBabelLM tiers
@@ -62,12 +66,17 @@ def nearest_or_new(word: str, known: Iterable[str]) -> str:
 
 def read_table(path: Path) -> dict[str, Language]:
     """Read the table, a file of the project; lines that start with # are comments."""
+    table = {}
     with open(path, encoding="utf-8", newline="") as file:
-        rows = [*csv.DictReader((line for line in file if not line.startswith("#")), delimiter="\t")]
-    table = [Language(**row) for row in rows]  # pyright: ignore[reportArgumentType]
-    return {
-        row.code: dataclasses.replace(row, tier=int(row.tier), byte_premium=float(row.byte_premium)) for row in table
-    }
+        lines = [each for each in file if each.strip() and not each.startswith("#")]
+    for row in csv.DictReader(lines, delimiter="\t"):
+        try:
+            numbers: dict[str, Any] = {"tier": int(row["tier"]), "byte_premium": float(row["byte_premium"])}
+            table[row["code"]] = Language(**(row | numbers | {"tag": language_tag(row["tag"])}))
+        except (KeyError, TypeError, ValueError) as error:
+            expected = "code, name, tier, script, byte_premium and tag, with tabs between them, are expected"
+            raise UserError(f"{path}: {line(row.get('code'))}: {expected} ({line(error)})") from None
+    return table
 
 
 def budget_bytes(budget: float | str, byte_premium: float) -> float:

@@ -86,7 +86,7 @@ def comparison(asked: dict[str, Any], models: list[ModelResults], table: Frame) 
         worse=[not_better(each.mean, each.simple, each.unit) for each in found.itertuples()],
     )
     of_name = {model.name: model for model in models}
-    members = rows.groupby([name(each) for each in rows.itertuples()])["model"].unique()
+    members = rows.assign(row=[name(each) for each in rows.itertuples()]).groupby("row")["model"].unique()
     return Comparison(
         name=asked["name"],
         cells=found,

@@ -7,7 +7,7 @@ its sha256, and if its metadata has the step of its name. A damaged checkpoint i
 before it is used. An incomplete file has another name.
 
 Snapshots are weights after given numbers of words (`config/snapshots.py`). A run that continues from a checkpoint
-before a snapshot writes the same snapshot again.
+before a snapshot writes the same snapshot again, if it is not kept.
 
     snapshots/chck_10M.safetensors    the averaged weights, or the weights if there is no average
     snapshots/chck_10M.json           its sha256, and its place in the run; written last, so the weights are complete

@@ -86,14 +86,21 @@ class Copies:
         Raises:
             UserError: the place does not answer.
         """
+        from babelmill.runtime.checkpoint import is_intact  # imports torch
+
         try:
             if self._in_folder and not self._files.isdir(self._top):
                 raise NotADirectoryError(f"there is no folder {self._top}; mount its file system, or create it")
             there = {path.removeprefix(f"{self._root}/") for path in self._files.find(self._root)}
             newer = sorted((step for step in steps_of(there) if step > done), reverse=True)
-            if newer or not (self._folder / "attempt.json").exists():
-                for name in besides(there):  # before the checkpoint, so that all is fetched again if this is killed
+            begins = newer or not (self._folder / "attempt.json").exists()
+            for name in besides(there):  # before the checkpoint, so that all is fetched again if this is killed
+                seal = (self._folder / name).with_suffix(".json") if name.startswith("snapshots/") else None
+                if begins if seal is None else not seal.exists():  # a snapshot that is here stays
                     self._fetch(name)
+                    if seal and name.endswith(".json") and not is_intact(seal.with_suffix(".safetensors")):
+                        log.warning("%s/%s is damaged: the snapshot is left out", self._url, name)
+                        seal.unlink()
             for step in newer:
                 for name in filter(there.__contains__, pair(step)):
                     self._fetch(name)
@@ -174,8 +181,9 @@ class Copies:
 
 
 def besides(names: Iterable[str]) -> list[str]:
-    """Return the files among these that are kept besides checkpoints; seals of snapshots follow the weights."""
-    return sorted(filter(BESIDES.fullmatch, names), key=lambda name: name.endswith(".json"))
+    """Return the files among these that are kept besides checkpoints; seals follow weights, attempt.json all."""
+    last = "attempt.json"
+    return sorted(filter(BESIDES.fullmatch, names), key=lambda name: (name.endswith(".json"), name == last))
 
 
 def pair(step: int) -> tuple[str, str]:

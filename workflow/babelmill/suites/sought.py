@@ -40,7 +40,8 @@ def _becomes() -> dict[int, str]:
     """
     kinds = {point: unicodedata.category(chr(point)) for point in range(0x20000)}  # what comes after them are letters
     alone = {point: f" {chr(point)} " for first, last in ALONE for point in range(first, last + 1)}
-    return alone | {point: " " for point, kind in kinds.items() if kind[0] in "PSZ" or kind in ("Cc", "Cf")}
+    same = {point: chr(point) for point in range(0x3000)}  # str.translate is slow for what its table lacks
+    return same | alone | {point: " " for point, kind in kinds.items() if kind[0] in "PSZ" or kind in ("Cc", "Cf")}
 
 
 def words_of(text: str) -> list[str]:
@@ -52,7 +53,7 @@ def words_of(text: str) -> list[str]:
 
 def stands_alone(word: str) -> bool:
     """Return whether a word is one character of a script without spaces."""
-    return ord(word[0]) in _becomes()
+    return _becomes().get(ord(word[0])) == f" {word[0]} "
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,10 +71,12 @@ class Sought:
         return [sorted(self._in_text(words_of(text))) for text in texts]
 
     def _in_text(self, words: list[str]) -> set[int]:
-        beginnings = enumerate(zip(*(words[place:] for place in range(LEAST)), strict=False))
-        places = [(first, self.lengths[each]) for first, each in beginnings if each in self.lengths]
-        here = (tuple(words[first : first + length]) for first, lengths in places for length in lengths)
-        return {self.numbers[sequence] for sequence in here if sequence in self.numbers}
+        found = set[int]()
+        for first, beginning in enumerate(zip(*(words[place:] for place in range(LEAST)), strict=False)):
+            if beginning in self.lengths:
+                here = (tuple(words[first : first + length]) for length in self.lengths[beginning])
+                found |= {self.numbers[sequence] for sequence in here if sequence in self.numbers}
+        return found
 
     def items_of(self, sequences: Collection[int]) -> list[int]:
         """Return the items that have one of these sequences, sorted."""

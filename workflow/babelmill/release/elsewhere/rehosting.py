@@ -273,8 +273,8 @@ def convert(
         raise UserError(f"--out {out} already exists; remove it or name another folder")
     log.info("reading %s", old.files.where)
     earlier = read_card(old.files.path("README.md"), old.files.where)
+    adapted = foreign_model.adapted_tokenizer(tokenizer_of(old, tokenizer))  # a mistake is found before the weights
     shape, weights, default = read_weights(old)
-    adapted = foreign_model.adapted_tokenizer(tokenizer_of(old, tokenizer))
     entries, rows = vocab_size(adapted), shape["vocab_size"]
     if entries > rows:
         raise UserError(
