@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from babelmill import cli
-from babelmill.core import bars, manifest, stage_entry
+from babelmill.core import bars, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, atomic_write, lock, remove_leftovers, trouble, write_json
 from babelmill.runtime.run_lock import locked
 from helpers.programs.prepared import run_python
