@@ -16,8 +16,11 @@ __version__ = "1.0.0.dev0"
 def prepare() -> None:
     """Import only from the package and the environment.
 
-    Bytecode is written, also where the machine says that none is: else each process would compile PyTorch again.
+    Bytecode is written, also where the machine says that none is: else each process would compile PyTorch again. Ctrl-C
+    during the imports, which take seconds, ends the program without a traceback.
     """
+    shown = sys.excepthook
+    sys.excepthook = lambda kind, *rest: None if kind is KeyboardInterrupt else shown(kind, *rest)
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -1,6 +1,7 @@
 """How a process of this package begins: it imports from the package and its environment, and from nowhere else."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,12 @@ def test_a_program_imports_at_its_start_only_what_it_always_needs(tmp_path, modu
     """PyTorch takes one to four seconds of CPU, transformers' models three to eight more."""
     code = f"import babelmill.{module}, sys; print(*{{*{HEAVY}}} & {{*sys.modules}})"
     assert {*output_of(tmp_path, "-c", code).split()} <= {*NEEDED[module].split()}
+
+
+def test_ctrl_c_during_the_imports_has_no_traceback():
+    begin = "import sys; sys.argv[0] = '-m'; import babelmill; raise "
+    ended, failed = (
+        subprocess.run([sys.executable, "-c", begin + error], capture_output=True, text=True, cwd=ROOT / "workflow")
+        for error in ("KeyboardInterrupt", "ImportError('no torch')")
+    )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "") and "ImportError: no torch" in failed.stderr
