@@ -54,8 +54,8 @@ class Comparison:
             text += f" In parentheses: the difference from the reference ({self.reference})"
             text += ", seed by seed, ± half of its 95 % interval." if seeds > 1 else "."
         if tests := cells["p"].notna().sum():
-            text += f" * The difference is significant (paired t test over seeds, p below {LEVEL} after Holm's correction"
-            text += f" over all {tests} tests of the table). Bold: the best cell, if that is significant."
+            text += f" * The difference is significant (paired t test over seeds, p below {LEVEL} after Holm's"
+            text += f" correction over all {tests} tests of the table). Bold: the best cell, if that is significant."
         if cells["worse"].any():
             text += f" {NOT_BETTER} Not better than guessing, or on the validation text than a unigram model."
         return text + (f" Note: {self.precisions}." if self.precisions else "")
