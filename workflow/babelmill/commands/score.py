@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> None:
     values |= {"max_items": evaluation.max_items, "max_masked_items": evaluation.max_masked_items}
     made_from = {"suites": by_hand.made_by_hand(graph, "suite", languages, args.suite)}
     values |= {"made_from": made_from, "origin": origin}  # not where the model is: it may be in a user's cache
-    settings = ScoreStage(**values | {"made_from": made_from | {"export": [str(folder)]}}, raw=values)
+    with_model: dict[str, Any] = values | {"made_from": made_from | {"export": [str(folder)]}}
+    settings = ScoreStage(**with_model, raw=values)
     out = args.out or Path("scores", name, args.suite)
     if not by_hand.is_done(out, settings):
         score(settings, out / "partial", out)

@@ -10,6 +10,7 @@ command continues; what is finished is not tuned again.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from babelmill.commands import by_hand
 from babelmill.config import loading
@@ -51,7 +52,8 @@ def run(args: argparse.Namespace) -> None:
             out = (args.out or Path("tuned", model)) / name / str(number)
             values = {"languages": languages, "covered": languages, "seed": number} | how_tuned(configuration, name)
             values |= {"made_from": made_from, "origin": origin}  # not where the model is: it may be in a user's cache
-            settings = TuneStage(**values | {"made_from": made_from | {"export": [str(folder)]}}, raw=values)
+            with_model: dict[str, Any] = values | {"made_from": made_from | {"export": [str(folder)]}}
+            settings = TuneStage(**with_model, raw=values)
             if not by_hand.is_done(out, settings):
                 tune(settings, out / "checkpoints", out)
             print(out)

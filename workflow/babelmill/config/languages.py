@@ -71,8 +71,9 @@ def read_table(path: Path) -> dict[str, Language]:
         lines = [each for each in file if each.strip() and not each.startswith("#")]
     for row in csv.DictReader(lines, delimiter="\t"):
         try:
-            numbers: dict[str, Any] = {"tier": int(row["tier"]), "byte_premium": float(row["byte_premium"])}
-            table[row["code"]] = Language(**(row | numbers | {"tag": language_tag(row["tag"])}))
+            given: dict[str, Any] = {"tier": int(row["tier"]), "byte_premium": float(row["byte_premium"])}
+            given = {**row, **given, "tag": language_tag(row["tag"])}
+            table[row["code"]] = Language(**given)
         except (KeyError, TypeError, ValueError) as error:
             expected = "code, name, tier, script, byte_premium and tag, with tabs between them, are expected"
             raise UserError(f"{path}: {line(row.get('code'))}: {expected} ({line(error)})") from None
