@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 
+import pytest
 import yaml
 
 from babelmill.config.entries import User
 from babelmill.config.inputs import hub_datasets
+from babelmill.config.languages import read_table
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS
+from babelmill.core.files import UserError
 from helpers.stages import settings_of
 
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
@@ -79,3 +82,10 @@ def test_config_command_prints_values_and_their_layers(tmp_path):
     assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
     bad = run("enf")
     assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr
+
+
+def test_a_table_of_languages_that_an_editor_has_changed_is_refused(tmp_path):
+    path = tmp_path / "languages.tsv"
+    path.write_text((ROOT / "config/languages.tsv").read_text().replace("eng\tEnglish\t", "eng English "))
+    with pytest.raises(UserError, match=r"languages\.tsv: eng English .*, with tabs between them, are expected"):
+        read_table(path)
