@@ -76,6 +76,15 @@ def test_a_bad_value_stops_before_anything_runs(fresh):
     assert not (fresh.path / "results/corpus").exists()
 
 
+def test_several_experiments_and_reports_in_one_run(fresh):
+    """Snakemake lists a folder once: all their settings files are there before it looks for the first one."""
+    experiment = {"base": "eng", "vary": {"train.epochs": [1, 2]}}
+    fresh.configure({"corpus": {"builtin": "python-docs"}, "experiments": dict.fromkeys("ab", experiment)})
+    pages = [("experiment", "a"), ("experiment", "b"), ("report", "eng"), ("report", "a+b")]
+    targets = ["experiments/a", "experiments/b", "reports/eng.html", "reports/a+b.html"]
+    assert {*pages} <= fresh.would_run(targets=targets)
+
+
 def test_the_way_to_a_first_model(fresh, monkeypatch):
     """The cluster guide's lines do what it says of them: downloads alone first, then all of the group; and without a
     home that can be written, too.

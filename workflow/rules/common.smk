@@ -295,15 +295,21 @@ def meant(wildcards):
 def of_models(stage, about):
     """Return an input function: the inputs of a report or an experiment, which is written whenever it is asked for."""
 
+    @functools.cache
+    def write(name):
+        GRAPH.write_file(SETTINGS / stage.stage / f"{name}.json", about(GRAPH, name), output := stage.path_of(name))
+        workflow.dag.forcefiles.add(str(output))
+
     @one_line
     def of(wildcards):
         (name,) = wildcards
-        path, output = SETTINGS / stage.stage / f"{name}.json", stage.path_of(name)
         if workflow.is_main_process:
-            GRAPH.write_file(path, about(GRAPH, name), output)
-            workflow.dag.forcefiles.add(str(output))
+            write(name)
+            for target in map(Path, workflow.dag_settings.targets):  # see `write_settings_of_targets`
+                if stage.path_of(target.stem) == target:
+                    write(target.stem)
         return {
-            "settings": ancient(str(path)),
+            "settings": ancient(str(SETTINGS / stage.stage / f"{name}.json")),
             "models": [str(GRAPH.final(model).path) for model in CONFIG.models_of(name.split("+"))],
         }
 
