@@ -95,10 +95,11 @@ class Copies:
             newer = sorted((step for step in steps_of(there) if step > done), reverse=True)
             begins = newer or not (self._folder / "attempt.json").exists()
             for name in besides(there):  # before the checkpoint, so that all is fetched again if this is killed
-                seal = (self._folder / name).with_suffix(".json") if name.startswith("snapshots/") else None
-                if begins if seal is None else not seal.exists():  # a snapshot that is here stays
+                seal = (self._folder / name).with_suffix(".json")
+                is_snapshot = name.startswith("snapshots/")
+                if (is_snapshot and not seal.exists()) or (begins and not is_snapshot):  # a snapshot that is here stays
                     self._fetch(name)
-                    if seal and name.endswith(".json") and not is_intact(seal.with_suffix(".safetensors")):
+                    if is_snapshot and name.endswith(".json") and not is_intact(seal.with_suffix(".safetensors")):
                         log.warning("%s/%s is damaged: the snapshot is left out", self._url, name)
                         seal.unlink()
             for step in newer:
@@ -181,7 +182,7 @@ class Copies:
 
 
 def besides(names: Iterable[str]) -> list[str]:
-    """Return the files among these that are kept besides checkpoints; seals follow weights, attempt.json all."""
+    """Return the files among these that are kept besides checkpoints: seals after all weights, `attempt.json` last."""
     last = "attempt.json"
     return sorted(filter(BESIDES.fullmatch, names), key=lambda name: (name.endswith(".json"), name == last))
 
