@@ -144,12 +144,10 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     (tmp_path / "none.csv").write_text("occ1,lang\n ,x\n")
     for model, source, out, *more, message in (
         (tmp_path / "model", "in.csv", "out.csv", "not a converted label model"),
-        (tmp_path, "in.csv", "out.csv", "no model is here (config.json)"),
         (labeller, "in.csv", "out.csv", "text_column=occ2", "there are 'id', 'occ1', 'lang'; set predict.text_column"),
         (labeller, "taken.csv", "out.csv", "has a column 'code_1', which the predictions need: rename it"),
         (labeller, "in.csv", "there.csv", "exists already; delete it"),
         (labeller, "in.csv", "out.xlsx", "are written only as .csv or .tsv"),
-        (labeller, "in.csv", "out.csv", "threshold=0.3", "linear, which alone has a threshold"),
         (labeller, "none.csv", "out.csv", "no row has a text in the column 'occ1'"),
         (labeller, "in.csv", "out.csv", "tap=3", "unknown key predict.tap; did you mean top?"),
     ):
@@ -166,7 +164,7 @@ def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
         lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
     )
     pairs = [("", f"word{i}") for i in range(20, 25)]
-    assert len(made.predict(pairs, Predict(top=6)).codes) == 5
+    assert len(made.predict(pairs, Predict(top=6))) == 5
     assert rows == [1, 2, 2], "6 beams of each"
 
 

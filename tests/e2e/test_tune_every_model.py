@@ -5,11 +5,7 @@ import random
 
 import pyarrow.parquet as pq
 import pytest
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from babelmill.cli import main
 from babelmill.core.files import read_json
@@ -46,9 +42,8 @@ def write_task(folder) -> None:
         lines = ["sentence\tclass"]
         for _ in range(count):
             which = draw.randrange(2)
-            lines.append(
-                f"{('The cat', 'A dog')[which]} {' '.join(draw.choices(['sleeps', 'sings', 'is', 'in', 'the'], k=4))}\t{which}"
-            )
+            words = draw.choices(["sleeps", "sings", "is", "in", "the"], k=4)
+            lines.append(f"{('The cat', 'A dog')[which]} {' '.join(words)}\t{which}")
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     own = {"train": ["train.tsv"], "test": ["test.tsv"], "language": "eng", "text": "{sentence}", "label": "class"}
     tasks = {name: own | {"tuning": TUNING | head} for name, head in HEADS.items()}

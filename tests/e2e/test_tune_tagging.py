@@ -71,10 +71,8 @@ def test_parts_of_speech(words):
     shown = manifest.read(words.path / "results/of/eng/task/mine.eng")["figures"]["summary"]
     assert shown == "96 sentences to learn from, 40 to test, 4 classes"
     card = (words.path / "converted/eng/README.md").read_text()
-    assert (
-        "| mine | English | sound" in card
-        and f"100.0 (100.0 to 100.0), most frequent class 25.3, 1 seed of 150 steps, n = {len(expected)} |" in card
-    )
+    scored = f"100.0 (100.0 to 100.0), most frequent class 25.3, 1 seed of 150 steps, n = {len(expected)} |"
+    assert "| mine | English | sound" in card and scored in card
     assert "type: token-classification" in card
     assert "accuracy, sound" in (words.path / "reports/eng.html").read_text()
     tag = pipeline("token-classification", str(folder / "model/eng"), trust_remote_code=True)
@@ -106,35 +104,20 @@ def test_one_model_for_all_languages(words):
         found = sentences(count, count)
         write_conllu(words.path / f"{code}-train.conllu", found[:50])
         write_conllu(words.path / f"{code}-dev.conllu", found[50:])
-    own = {
-        "train": ["{language}-train.conllu", "{language}-dev.conllu"],
-        "test": ["test.conllu"],
-        "language": None,
-        "joint": True,
-    }
-    own |= {
-        "languages": {"eng": "eng", "deu": "deu"},
-        "resplit": {"rows": 120},
-        "tuning": TUNING | {"head": "challenge"},
-    }
-    task = {key: value for key, value in (POS | own).items() if value is not None}
+    own = {"train": ["{language}-train.conllu", "{language}-dev.conllu"], "test": ["test.conllu"], "kind": "tagging"}
+    own |= {"languages": {"eng": "eng", "deu": "deu"}, "joint": True, "resplit": {"rows": 120}}
+    task = own | {"tuning": TUNING | {"head": "challenge"}}
     both = {"languages": ["eng", "deu"], "evaluation": {"tasks": ["mine"], "task_seeds": [1]}}
-    values = configured() | {"tasks": {"mine": task}}
-    values["models"]["both"] = both
-    words.configure(values)
+    words.configure(configured(model={"both": both}) | {"tasks": {"mine": task}})
     words.snakemake("converted/both")
     folder = words.path / "results/of/both/tune/mine.1"
     scores = read_json(folder / "scores.json")["languages"]
     assert {*scores} == {"eng", "deu"} and all(each["score"] == 1.0 for each in scores.values())
     assert scores["eng"]["scores_of_epochs"] == scores["deu"]["scores_of_epochs"], "there is one training"
     assert scores["eng"]["rows"] | {"scored": 0, "test": 0} == scores["deu"]["rows"] | {"scored": 0, "test": 0}
-    shares = [
-        read_json(words.path / f"results/of/both/task/mine.{code}/manifest.json")["figures"] for code in ("eng", "deu")
-    ]
-    assert [each["rows"] for each in shares] == [
-        {"train": 96, "test": 12, "predicted": 12},
-        {"train": 80, "test": 10, "predicted": 10},
-    ]
+    for code, rows in (("eng", (96, 12, 12)), ("deu", (80, 10, 10))):
+        about = manifest.read(words.path / f"results/of/both/task/mine.{code}")["figures"]
+        assert about["rows"] == dict(zip(("train", "test", "predicted"), rows, strict=True))
     used = scores["eng"]["rows"]["train"] + scores["eng"]["rows"]["chosen_by"]
     assert used == 160, "80 of each"
     tagged = labels(Tuned({"mine": folder}, "deu"), tags=True)

@@ -60,7 +60,7 @@ from babelmill.evaluation.rows import Row
 from babelmill.evaluation.validation_text import ValidationText, of_documents
 from babelmill.labels.codes import listed
 from babelmill.labels.evaluation import LabelledText, report
-from babelmill.labels.prediction import Answers, Predictor
+from babelmill.labels.prediction import Predictor
 from babelmill.release.folder.loading import aligned, load, methods_of, tokenizer_of
 from babelmill.runtime import gpu_claims
 from babelmill.stages import EvaluateStage, ExportStage
@@ -182,7 +182,7 @@ def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
     methods = [schema.Predict(method="blocks")] if about["decoder_layers"] else []
     methods.append(schema.Predict(method="linear"))
     exported = export_of(folder)
-    answers: dict[str, dict[str, Answers]] = {}
+    answers: dict[str, dict[str, np.ndarray]] = {}
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
         try:

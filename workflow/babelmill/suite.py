@@ -34,7 +34,7 @@ log = logging.getLogger("babelmill.suite")
 def from_the_hub(settings: SuiteStage, source: dict[str, Any]) -> tuple[list[Path], dict[str, Any]]:
     """Fetch the files that match the globs; return their paths, sorted, and where they come from."""
     files = of_source(SUITE, source, below=True)
-    names = files.matching(settings.files, settings.languages[0])
+    names = sorted(files.matching(settings.files, settings.languages[0]))
     log.info("%s of %s at %s", plural(len(names), "file"), source["repository"], files.figures["commit"])
     paths = files.get(names)
     revisions.record(SUITE.repo_type, **files.figures)

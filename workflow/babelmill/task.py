@@ -11,7 +11,6 @@ model.
 This stage needs a network, which compute nodes often lack.
 """
 
-import fnmatch
 import itertools
 import logging
 import re
@@ -44,18 +43,28 @@ log = logging.getLogger("babelmill.task")
 
 
 def from_the_hub(settings: TaskStage, source: dict[str, Any]) -> tuple[dict[str, list[Path]], dict[str, Any]]:
-    """Fetch the files of each split; return {split: paths}, in order, and where they come from."""
+    """Fetch the files of each split; return {split: paths}, in the order of the patterns, and where they come from."""
     files = of_source(TASK, source, below=True)
-    names = {}
-    for split, patterns in settings.files.items():
-        found = files.matching(patterns, f"the split {split} of {settings.task} in {settings.languages[0]}")
-        names[split] = sorted(
-            found, key=lambda name: [fnmatch.fnmatchcase(name, each) for each in patterns].index(True)
-        )
+    names = {
+        split: files.matching(patterns, f"the split {split} of {settings.task} in {settings.languages[0]}")
+        for split, patterns in settings.files.items()
+    }
     log.info("%s at %s", source["repository"], files.figures["commit"])
-    paths = files.get(sorted({name for found in names.values() for name in found}))
+    paths = {split: [*files.get(found).values()] for split, found in names.items()}
     revisions.record(TASK.repo_type, **files.figures)
-    return {split: [paths[name] for name in found] for split, found in names.items()}, files.figures
+    return paths, {"hub": files.figures, "sources": []}
+
+
+def from_here(settings: TaskStage) -> tuple[dict[str, list[Path]], dict[str, Any]]:
+    """Find the user's own files of each split; return as `from_the_hub`."""
+    any_name = "txt" if settings.kind == "tagging" else None  # en_ewt-ud-train.conllu or eng.testa say no format
+    paths = {}
+    for split, globs in settings.files.items():
+        named = [path for glob in globs for path in local_sources.files_of(glob, "task file", any_name)]
+        once = local_sources.distinct(named)
+        paths[split] = [Path(path) for path in dict.fromkeys(named) if path in once]
+    hashed = local_sources.hashes(sorted({str(path) for found in paths.values() for path in found}))
+    return paths, {"hub": None, "sources": [{"path": path, "sha256": digest} for path, digest in hashed.items()]}
 
 
 def read(paths: list[Path], settings: TaskStage) -> pa.Table:
@@ -82,8 +91,8 @@ def figures(tables: dict[str, pa.Table], settings: TaskStage) -> dict[str, Any]:
     UserError says that labels are not those of a classification, or do not fit.
     """
     where, tagging = f"tasks.{settings.task}, {settings.languages[0]}", settings.kind == "tagging"
-    of_split = {name: table["labels" if tagging else "label"].combine_chunks() for name, table in tables.items()}
-    labels = {split: (each.flatten() if tagging else each).to_pylist() for split, each in of_split.items()}
+    of_rows = {split: table["labels" if tagging else "label"].to_pylist() for split, table in tables.items()}
+    labels = {split: [*itertools.chain(*each)] if tagging else each for split, each in of_rows.items()}
     counts = {split: Counter(found) for split, found in labels.items()}
     classes = classes_of([label for found in counts.values() for label in found])
     check_classes(where, classes, counts, settings)
@@ -130,26 +139,13 @@ def check_classes(where: str, classes: list[str], counts: dict[str, Counter[str]
 
 def run(job: Job[TaskStage]) -> None:
     """Read the rows, check them and write them."""
-    settings, out = job.settings, job.out
-    of_words = settings.kind == "tagging"
+    settings, out, of_words = job.settings, job.out, job.settings.kind == "tagging"
     disable_progress_bars()
-    origin: dict[str, Any] = {}
-    listing: list[dict[str, Any]] = []
-    paths: dict[str, list[Path]] = {}
-    if settings.source:
-        paths, origin = from_the_hub(settings, settings.source)
-    else:
-        any_name = "txt" if of_words else None  # names such as en_ewt-ud-train.conllu or eng.testa say no format
-        for split, globs in settings.files.items():
-            named = [path for glob in globs for path in local_sources.files_of(glob, "task file", any_name)]
-            once = local_sources.distinct(named)
-            paths[split] = [Path(path) for path in dict.fromkeys(named) if path in once]  # in the order of the patterns
-        hashed = local_sources.hashes(sorted({str(path) for found in paths.values() for path in found}))
-        listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
+    paths, origin = from_the_hub(settings, settings.source) if settings.source else from_here(settings)
     tables = {split: read(paths[split], settings) for split in SPLITS}
     if settings.resplit:
         tables = resplit(pa.concat_tables([*tables.values()]), **settings.resplit)
-    found = figures(tables, settings) | {"hub": origin or None, "sources": listing}
+    found = figures(tables, settings) | origin
     who, count = f"{settings.task}, {settings.languages[0]}", found["test_rows_in_train"]
     if count:
         tested = plural(len(tables["test"]), "test row")

@@ -9,20 +9,21 @@ tuned weights are kept only with `evaluation.keep_tuned`.
 An attempt that was killed is continued from the last epoch that was over, with the same result.
 """
 
-import contextlib
 import hashlib
 import logging
 import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from scipy.special import softmax
+from transformers import set_seed
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config.entries import Tuning
@@ -37,7 +38,7 @@ from babelmill.stages import TuneStage
 from babelmill.tasks import heads, metrics
 from babelmill.tasks.encoding import NONE, Encoder, Padding, Row, pad, spread, targets
 from babelmill.tasks.rows import PREDICTED, classes_of
-from babelmill.tasks.tuner import Judge, Tuner, held_out, set_seed
+from babelmill.tasks.tuner import Tuner, held_out
 from babelmill.tokens.tokenizer_file import use_threads
 from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
@@ -79,22 +80,13 @@ def equal_shares(parts: list[list[Row]]) -> list[Row]:
     return mixed([row for part in parts for row in (mixed(part)[:least] if len(part) > least else part)])
 
 
-class Tuned(NamedTuple):
-    """What the fine-tuning for a language gives: rows of predictions.parquet and predicted.parquet, and its scores."""
-
-    predictions: pa.Table
-    predicted: pa.Table | None
-    scores: dict[str, Any]
-
-
 def tune_languages(
     settings: TuneStage, made_of: dict[str, Any], tasks: dict[str, Path], checkpoints: Path, keep_in: Path
-) -> list[Tuned]:
-    """Tune the model for the rows of one language, or for those of several at once.
+) -> dict[str, tuple[dict[str, Any], dict[str, pa.Table]]]:
+    """Tune the model for one language, or for several at once: {language: (its scores, its tables by their files)}.
 
-    `made_of`: what the model is.
-    `tasks`: {language: the folder of its rows}. `checkpoints` keeps what killed attempts did; `keep_in` is the folder
-    for tuned weights, if they are kept.
+    `made_of`: what the model is. `tasks`: {language: the folder of its rows}. `checkpoints` keeps what killed attempts
+    did; `keep_in` is the folder for tuned weights, if they are kept.
     """
     export = settings.folder("export")
     how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
@@ -132,19 +124,21 @@ def tune_languages(
     padding = Padding(filler, how.padding == "left", longest if how.same_length else None)
     try_out(model, export, [*train, *(row for test in tests for row in test)], padding)
 
-    def score(logits: np.ndarray) -> float:
-        told = spread(chosen, logits.argmax(1), NONE)
-        return metrics.value(settings.metric, [row.labels for row in chosen], told, classes, tagging)
+    def judge(logits_of: Callable[[Sequence[Row]], np.ndarray]) -> float:
+        return metrics.value(settings.metric, *labels_and_answers(chosen, logits_of(chosen)), classes, tagging)
 
     content = canonical_json([settings.raw, made_of, *(about["files"] for about in abouts)])
     of_run = checkpoints / hashlib.sha256(content.encode()).hexdigest()[:16]
-    judge = Judge(chosen, settings.metric, score)
     tuner = Tuner(model, how, settings.seed, train, judge, padding, of_run, scoring_device())
     tuner.run()
-    found = []
+    found = {}
     for (code, task), about, rows, test, cut in zip(tasks.items(), abouts, scored, tests, cuts, strict=True):
         log.info("predicting %s of %s", plural(len(rows), "row"), code)
-        logits, more = tuner.predict(rows), None
+        logits = tuner.predict(rows)
+        tables = {"predictions.parquet": predictions_of(code, classes, rows, logits, tagging)}
+        if (name := f"{PREDICTED}.parquet") in about["files"]:
+            others = encoder.rows(task, PREDICTED)
+            tables[name] = predictions_of(code, classes, others, tuner.predict(others), tagging)
         scores = {
             **scores_of(settings, classes, most, rows, logits),
             "epoch": tuner.epoch,
@@ -156,13 +150,15 @@ def tune_languages(
             "cut": cut,
             **{key: about["figures"][key] for key in ("test_rows_in_train", "test_rows_without_text")},
         }
-        if f"{PREDICTED}.parquet" in about["files"]:
-            others = encoder.rows(task, PREDICTED)
-            more = predictions_of(code, classes, others, tuner.predict(others), tagging)
-        found.append(Tuned(predictions_of(code, classes, rows, logits, tagging), more, scores))
+        found[code] = scores, tables
     if settings.keep:
         heads.save(model, tokenizer, keep_in / (next(iter(tasks)) if len(tasks) == 1 else "joint"), classes)
     return found
+
+
+def labels_and_answers(rows: list[Row], logits: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the classes of each text, or of the words of each sentence, and the predicted ones."""
+    return [row.labels for row in rows], spread(rows, logits.argmax(1), NONE)
 
 
 def predictions_of(code: str, classes: list[str], rows: list[Row], logits: np.ndarray, tagging: bool) -> pa.Table:
@@ -195,7 +191,7 @@ def scores_of(
     name: a tagger that finds few names is not said to have learned nothing, if what it finds is right.
     """
     tagging = settings.kind == "tagging"
-    labels, told = [row.labels for row in rows], spread(rows, logits.argmax(1), NONE)
+    labels, told = labels_and_answers(rows, logits)
     simple = [np.full_like(each, most) for each in labels]
     of_words = ["accuracy", *(["span_f1"] if metrics.are_spans(classes) else [])]
     found = {
@@ -216,39 +212,33 @@ def scores_of(
 
 def tune(settings: TuneStage, checkpoints: Path, out: Path) -> None:
     """Tune a model for each language of a task, and write the results to the folder `out`."""
-    found: dict[str, Tuned] = {}
-    began, steps, pairs = time.monotonic(), 0, [*zip(settings.covered, settings.folders("tasks"), strict=True)]
+    found: dict[str, tuple[dict[str, Any], dict[str, pa.Table]]] = {}
+    began, pairs = time.monotonic(), [*zip(settings.covered, settings.folders("tasks"), strict=True)]
     made_of = settings.origin or manifest.verify(settings.folder("export"))["files"]
     with locked(checkpoints, "another process that tunes the same"):
         (out / manifest.NAME).unlink(missing_ok=True)  # that of earlier results, beside files that will be new
         shutil.rmtree(out / "model", ignore_errors=True)
         for together in [pairs] if settings.joint else [[pair] for pair in pairs]:
-            each = tune_languages(settings, made_of, dict(together), checkpoints, out / "model")
-            found |= zip((code for code, _ in together), each, strict=True)
-            steps += each[0].scores["steps"]
-        languages = {code: each.scores for code, each in found.items()}
-        tables = {
-            "predictions.parquet": [each.predictions for each in found.values()],
-            f"{PREDICTED}.parquet": [each.predicted for each in found.values() if each.predicted],
-        }
-        tables = {name: parts for name, parts in tables.items() if parts}
+            found |= tune_languages(settings, made_of, dict(together), checkpoints, out / "model")
+        languages = {code: scores for code, (scores, _) in found.items()}
+        steps = sum(scores["steps"] for scores in languages.values()) // (len(languages) if settings.joint else 1)
         out.mkdir(parents=True, exist_ok=True)
-        for name, parts in tables.items():
+        names = list(dict.fromkeys(name for _, tables in found.values() for name in tables))
+        for name in names:
+            parts = [tables[name] for _, tables in found.values() if name in tables]
             with atomic_write(out / name) as file:
                 pq.write_table(pa.concat_tables(parts), file, compression="zstd")
         about = {key: getattr(settings, key) for key in ("task", "protocol", "metric", "seed")}
         write_json(out / "scores.json", about | {"languages": languages})
-        kept = sorted(path for path in (out / "model").rglob("*") if path.is_file()) if settings.keep else []
-        files = [*tables, "scores.json", *(path.relative_to(out) for path in kept)]
+        kept = sorted(path.relative_to(out) for path in (out / "model").rglob("*") if path.is_file())
         device = torch.cuda.get_device_name() if scoring_device().type == "cuda" else "cpu"
         shown = ", ".join(in_words(code, each) for code, each in languages.items())
         summary = f"{settings.metric}: {shown}; {plural(steps, 'step')}"
         about = {"seconds": round(time.monotonic() - began, 1), "steps": steps, "device": device, "summary": summary}
         upstream = [*([] if settings.origin else settings.folders("export")), *settings.folders("tasks")]
-        manifest.write(out, settings, files, upstream, about)
+        manifest.write(out, settings, [*names, "scores.json", *kept], upstream, about)
     log.info("%s, seed %d, %s", settings.task, settings.seed, summary)
-    with contextlib.suppress(OSError):
-        shutil.rmtree(checkpoints)
+    shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def in_words(code: str, scores: dict[str, Any]) -> str:

@@ -43,16 +43,18 @@ def make(kind: str, precision: str = "fp32", vocabulary: Vocabulary = VOCABULARY
     return LabelsNetwork(make_config(model, CLASSIFIER, vocabulary), train, LABELS, codes, 2, ALONE)
 
 
+def learn(network: LabelsNetwork, ids: torch.Tensor, lengths: list[int], pad: int = 3) -> None:
+    """Compute the gradient of a batch of rows of these lengths."""
+    count, seen = len(ids), torch.arange(ids.size(1)) < torch.tensor(lengths)[:, None]
+    blocks = torch.tensor([[[5, 3], [1, 1]], [[6, 3], [1, 1]], [[7, 7], [1, 1]], [[8, 3], [5, 3]]])[:count]
+    languages = torch.zeros(count, dtype=torch.long)
+    batch = LabelBatch(ids.where(seen, pad), seen, torch.eye(5)[:count], blocks, languages, (1.0, 1.0, 1.0))
+    network.forward(batch, 2)[0].backward()
+
+
 def step(network: LabelsNetwork) -> None:
     """Change the weights by the gradient of a small batch; its shortest row has one token."""
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(16, 96, (4, 24), generator=generator)
-    seen = torch.arange(24) < torch.tensor([24, 9, 3, 1])[:, None]
-    classes = torch.eye(5)[:4]
-    blocks = torch.tensor([[[5, 3], [1, 1]], [[6, 3], [1, 1]], [[7, 7], [1, 1]], [[8, 3], [5, 3]]])
-    batch = LabelBatch(ids.where(seen, 3), seen, classes, blocks, torch.zeros(4, dtype=torch.long), (1.0, 1.0, 1.0))
-    loss, _ = network.forward(batch, 2)
-    loss.backward()
+    learn(network, torch.randint(16, 96, (4, 24), generator=torch.Generator().manual_seed(1)), [24, 9, 3, 1])
     with torch.no_grad():
         for parameter in network.model.parameters():
             if parameter.grad is not None:
@@ -68,13 +70,10 @@ def test_a_token_of_the_text_is_learned_although_it_pads(kind):
     made = [make(kind, vocabulary=vocabulary) for vocabulary in (VOCABULARY, ENDS_AND_PADS)]
     made[1].model.load_state_dict(made[0].model.state_dict())
     ids = torch.tensor([[1, 30, 40, 50, 2], [1, 60, 2, 0, 0]])
-    seen, gradients = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool(), []
-    classes, blocks = torch.eye(5)[:2], torch.tensor([[[5, 3], [1, 1]], [[6, 3], [1, 1]]])
+    gradients = []
     for network, pad in zip(made, (3, 2), strict=True):
         network.model.eval()
-        languages = torch.zeros(2, dtype=torch.long)
-        batch = LabelBatch(ids.where(seen, pad), seen, classes, blocks, languages, (1.0, 1.0, 1.0))
-        network.forward(batch, 2)[0].backward()
+        learn(network, ids, [5, 3], pad)
         gradients.append({n: p.grad.full_tensor() for n, p in network.model.named_parameters() if p.grad is not None})
     assert gradients[0].keys() == gradients[1].keys()
     for name, wanted in gradients[0].items():

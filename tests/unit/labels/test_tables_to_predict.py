@@ -12,7 +12,7 @@ from babelmill.commands.predict import run
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels.card import completed
-from babelmill.labels.prediction import cells_of, certainty, write_table
+from babelmill.labels.prediction import certainty, write_table
 from babelmill.stages import PredictStage
 from babelmill.tables.rows import Table
 from babelmill.tables.text import Form
@@ -31,16 +31,9 @@ def test_what_is_written_is_what_was_read(tmp_path):
     assert (tmp_path / "out.csv").read_text() == "'@text,predicted\n'=HYPERLINK(1),-1\n", "no spreadsheet runs it"
 
 
-def test_the_columns_that_are_predicted_and_how_certain_their_rows_are():
-    """The least probable code of a row decides; a row without any code is the least certain one."""
-    labels = {"codes": ["a", "b"], "blocks": 2, "names": {"a": "Farmer"}}
+def test_the_least_probable_code_decides_how_certain_a_row_is():
+    """A row without any code is the least certain one."""
     rows = [[0, 0, -1, 0, 0.5, 0, 0.5], [1, 0, 1, 0, 0.9, 0.0004, 0.9], [0, -1, -1, 1, 0, 0, 0.1]]
-    cells = cells_of(np.array(rows), labels)
-    names = "predicted code_1 name_1 probability_1 code_2 name_2 probability_2 likeliest_1 likeliest_name_1"
-    assert [*cells] == [*names.split(), "likeliest_probability_1"]
-    assert [*cells.loc[1]] == ["cut", "a", "Farmer", "0.9", "b", "", "0.0004", "a", "Farmer", "0.9"]
-    assert [*cells.loc[2]] == ["yes", *[""] * 6, "b", "", "0.1"]
-    assert "name_1" not in cells_of(np.array(rows), {"codes": ["a", "b"], "blocks": 2})
     assert certainty(np.array(rows), 2).tolist() == [0.5, 0.0004, 0]
 
 
@@ -48,11 +41,8 @@ def test_the_columns_that_are_predicted_and_how_certain_their_rows_are():
     ("asked", "message"),
     [
         ("delimiter=;;", "predict.delimiter = ';;': one character that can separate fields"),
-        ("threshold=2.0", "predict.threshold = 2.0: "),
         ("threshold=0.3", "predict.threshold = 0.3, predict.method = 'blocks': linear, which alone has a threshold"),
-        ("top=0", "predict.top = 0: "),
         ("method=magic", "predict.method = 'magic': .*'blocks' or 'linear'"),
-        ("review=all", "predict.review = 'all': "),
         ("context=x", "predict.context_column = 'b', predict.context = 'x': one of the two"),
     ],
 )
@@ -97,8 +87,6 @@ def test_the_folder_says_whether_the_training_had_contexts(corpus, there):
 def test_a_column_that_is_not_there_is_found_before_the_training(folder):
     Path("census.csv").write_text("id,occupation\n1,fisher\n")
     configuration = Configuration([("test", {"models": {"occ": OCC}})])
-    line = (
-        r"predict.tables.census of model occ: text_column = 'text': a column of census.csv is expected: id, occupation"
-    )
-    with pytest.raises(UserError, match=line):
+    line = "text_column = 'text': a column of census.csv is expected: id, occupation"
+    with pytest.raises(UserError, match=f"predict.tables.census of model occ: {line}"):
         PredictStage.refuse(configuration, configuration.model("occ"), "census")

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import set_seed
 
 from babelmill.config.entries import Tuning
 from babelmill.core.files import UserError
 from babelmill.tasks.encoding import Padding, Row, targets
-from babelmill.tasks.tuner import Judge, Tuner, held_out, rate_factor, set_seed
+from babelmill.tasks.tuner import Judge, Tuner, held_out, rate_factor
 
 HOW = {"head": "model", "longest": 16, "epochs": 3, "batch": 8, "learning_rate": 0.05, "schedule": "cosine"}
 HOW |= {"shuffle": "state", "select": "best", "seeds": [1]}
@@ -47,7 +48,7 @@ def rows(count: int, seed: int = 0, learnable: bool = True) -> list[Row]:
 
 
 def judge_of(chosen: list[Row]) -> Judge:
-    return Judge(chosen, "accuracy", lambda logits: float((logits.argmax(1) == targets(chosen)).mean()))
+    return lambda logits_of: float((logits_of(chosen).argmax(1) == targets(chosen)).mean())
 
 
 def tuner_of(folder, seed: int = 1, train=None, judge=None, model=Bag, **changes) -> Tuner:
@@ -135,10 +136,7 @@ class Broken(Bag):
 
 @pytest.mark.parametrize(
     ("always", "message"),
-    [
-        (True, "the loss at step 0 is not a number: the weights of this model"),
-        (False, "after epoch 1, .*; lower learning"),
-    ],
+    [(True, "the loss at step 0 is not a number: the weights of this"), (False, "after epoch 1, .*; lower learning")],
 )
 def test_answers_that_are_no_numbers_are_an_error(always, message, tmp_path):
     with pytest.raises(UserError, match=message):

@@ -225,7 +225,7 @@ def test_a_model_of_labels_takes_the_encoder_of_any_model(kind):
     ids = torch.arange(20, 40)[None]
     network.model.eval()
     seen = torch.ones_like(ids, dtype=torch.bool)
-    made = Labeller(make_encoder(config), None).eval()
+    made = Labeller(make_encoder(config), {"decoder_layers": 0}).eval()
     made.load_state_dict(network.weights())
     made(ids, seen, torch.zeros(1, 0, 0, dtype=torch.long))
     assert torch.allclose(made._hidden, reference(input_ids=ids).last_hidden_state, atol=1e-5)

@@ -37,8 +37,11 @@ class Files:
         return list(self.sizes)
 
     def matching(self, patterns: list[str], what: str) -> list[str]:
-        """Return the names of the files that match globs; raise a UserError if there are none of `what`."""
-        found = [name for name in self.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        """Return the names of the files that match globs, in the order of these.
+
+        A UserError says that there are none of `what`.
+        """
+        found = list(dict.fromkeys(name for glob in patterns for name in fnmatch.filter(self.names, glob)))
         if not found:
             has = some(self.names) or "no files"
             raise UserError(f"{self.where} has no file {some(patterns)} for {what}; it has {has}")

@@ -48,15 +48,11 @@ class LabelsCard(ModelCard):
         """Return what the codes are."""
         return Markdown(SYSTEMS[self.labels["code"]])
 
-    @property
-    def methods(self) -> dict[str, dict[str, Any]]:
-        """Return the figures of the default weights, by method."""
-        return self.evaluation["labels"]["figures"][self.default_variant]
-
     def method_rows(self) -> list[dict[str, Any]]:
-        """Return the table of the figures over all texts, by method."""
+        """Return the table of the figures of the default weights over all texts, by method."""
+        figures = self.evaluation["labels"]["figures"][self.default_variant]
         names = {name: Markdown(f"`{name}`: {meaning}") for name, meaning in METHODS.items()}
-        rows = [{"method": names[name]} | rates(entry) for name, entry in self.methods.items()]
+        rows = [{"method": names[name]} | rates(entry) for name, entry in figures.items()]
         return [*rows, {"method": "the most frequent code"} | rates(self.evaluation["labels"]["baseline"])]
 
     def language_rows(self) -> list[dict[str, Any]]:

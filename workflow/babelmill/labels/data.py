@@ -5,10 +5,7 @@ A row is a document: a text, or a context and a text, with the special tokens th
 Training can hide contexts and put typos into texts.
 """
 
-import copy
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +17,6 @@ from babelmill.config import schema
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.labels.codes import CODES_OF_SOURCE, PAD, SYSTEMS, Codes, written
-from babelmill.runtime.run_folder import SPLITS
 from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import Labels, ShardFile, Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
@@ -75,19 +71,10 @@ class LabelBatch:
     weights: tuple[float, ...]
 
 
-def known_codes(shards: Sequence[ShardFile], system: str, block_size: int) -> Codes:
-    """Return the codes that a model of these training shards knows: all codes of the shards, sorted."""
-    names = {name for shard in shards if shard.labels for name in shard.labels.names}
-    return Codes(sorted(names), system, block_size)
-
-
-def most_codes(shards: Sequence[ShardFile]) -> int:
-    """Return the largest number of codes of a document."""
-    return max(int(np.diff(shard.labels.offsets).max(initial=1)) for shard in shards if shard.labels)
-
-
-def in_terms_of(labels: Labels, codes: Codes, most: int) -> Labels:
-    """Return labels numbered as in `codes`, without codes that are not among these, and at most `most` per document."""
+def in_terms_of(shard: ShardFile, codes: Codes, most: int) -> ShardFile:
+    """Return a shard whose labels are numbered as in `codes`, without others, and at most `most` per document."""
+    labels = shard.labels
+    assert labels is not None
     number = np.array([codes.index.get(name, -1) for name in labels.names], np.int32)[labels.codes]
     document = np.repeat(np.arange(len(labels.offsets) - 1), np.diff(labels.offsets))
     known = number >= 0
@@ -95,14 +82,16 @@ def in_terms_of(labels: Labels, codes: Codes, most: int) -> Labels:
     first = np.searchsorted(document, document)
     kept = np.arange(len(document)) - first < most
     ends = np.cumsum(np.bincount(document[kept], minlength=len(labels.offsets) - 1))
-    return Labels(number[kept], np.concatenate([[0], ends]), codes.names)
+    return replace(shard, labels=Labels(number[kept], np.concatenate([[0], ends]), codes.names))
 
 
-def disturbed(text: str, key: int, letter: Callable[[int], str]) -> str:
-    """Return a text with one to three changes. Some changes have no effect, such as swapping two equal letters.
+def disturbed(text: str, key: int, texts: Texts) -> str:
+    """Return a text with typos, such as old registers contain (`train.typos`).
 
-    The text and the result have at least one character. `key` is that of all random numbers. `letter` returns a
-    character for a random number of 32 bits.
+    OccCANINE does the same (`histocc/attacker.py`), but also swaps words. One to three times, a character is removed,
+    inserted, replaced, or swapped with the next one, which may have no effect. New characters are drawn from `texts`,
+    so that they belong to the same script. The text and the result have at least one character. `key` is that of all
+    random numbers.
     """
     for change in range(1 + below(draw(key, 0), MOST)):
         kind, place, new = (draw(key, 1 + 3 * change + i) for i in range(3))
@@ -112,9 +101,9 @@ def disturbed(text: str, key: int, letter: Callable[[int], str]) -> str:
         if kind == LEAVE_OUT:
             text = before + after or text
         elif kind == PUT_IN:
-            text = before + letter(new) + here + after
+            text = before + letter_of(texts, new) + here + after
         elif kind == REPLACE:
-            text = before + letter(new) + after
+            text = before + letter_of(texts, new) + after
         else:
             text = before + after[:1] + here + after[1:]
     return text
@@ -129,55 +118,18 @@ def letter_of(texts: Texts, number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Typos:
-    """Puts typos into the texts of a share of the rows (`train.typos`). Old registers contain such typos.
-
-    OccCANINE does the same (`histocc/attacker.py`), but also swaps words. One to three times, a character is removed,
-    inserted, replaced, or swapped with the next one. New characters are drawn from the texts, so that they belong to
-    the same script. The row's number decides about everything, so every process always makes the same typos in a row.
-    """
-
-    share: float
-    seed: int
-    tokenizer: Tokenizer
-
-    def tokens(self, rows: Rows, shards: Sequence[ShardFile]) -> dict[int, np.ndarray]:
-        """Return the tokens of the texts that get typos, by the index of the row in `rows`."""
-        keys = randomness.key(self.seed, TYPOS, rows.number)
-        places = np.flatnonzero(randomness.uniform(keys) < self.share).tolist()
-        if not places:
-            return {}
-        found = []
-        for i in places:
-            texts = shards[rows.language[i]].texts
-            assert texts is not None
-            found.append(disturbed(texts[int(rows.row[i])], int(keys[i]), partial(letter_of, texts)))
-        tokens, lengths = encode(self.tokenizer, found)
-        return dict(zip(places, np.split(tokens, np.cumsum(lengths)[:-1]), strict=True))
-
-
-@dataclass
 class LabelStream:
     """Holds the documents of all languages and their codes."""
 
-    shards: list[ShardFile]  # those of the languages; then copies, whose labels are `in_terms_of` the codes
+    shards: list[ShardFile]  # those of the languages, with labels `in_terms_of` the codes
     frame: Frame
     codes: Codes
-    blocks: int  # how many codes of a document count
+    blocks: int  # how many codes a document has at most
+    tokenizer: Tokenizer
     seed: int
     device: torch.device
     unknown_context: float = 0.0  # the share of the rows whose context is hidden
-    typos: Typos | None = None
-
-    def __post_init__(self) -> None:
-        labels = [shard.labels and in_terms_of(shard.labels, self.codes, self.blocks) for shard in self.shards]
-        self.shards = [replace(shard, labels=each) for shard, each in zip(self.shards, labels, strict=True)]
-
-    def on(self, device: torch.device) -> "LabelStream":
-        """Return this stream with micro-batches on another device."""
-        found = copy.copy(self)
-        found.device = device
-        return found
+    typos: float = 0.0  # the share of the rows whose text gets typos
 
     def micro_batch(
         self, rows: Rows, length: int, weights: tuple[float, ...], stream: int = 0, pad_rows_to: int = 1
@@ -187,17 +139,20 @@ class LabelStream:
         `weights`: those in the loss; see `LabelBatch`. `stream`: 0 in training: only training hides contexts and puts
         typos into texts. `pad_rows_to` is not used, since these models are not compiled.
         """
+        training = not stream
         hidden = randomness.uniform(randomness.key(self.seed, stream, CONTEXT, rows.number)) < self.unknown_context
-        typed = self.typos.tokens(rows, self.shards) if self.typos and not stream else {}
-        ids = [self._row(rows, i, length, bool(hidden[i]) and not stream, typed.get(i)) for i in range(len(rows))]
+        typed = self._with_typos(rows) if training else {}
+        ids = [self._row(rows, i, length, training and hidden[i], typed.get(i)) for i in range(len(rows))]
         longest = -(-max(map(len, ids)) // MULTIPLE) * MULTIPLE
         input_ids = np.full((len(rows), longest), self.frame.pad)
         seen = np.arange(longest) < np.array([len(row) for row in ids])[:, None]
         input_ids[seen] = np.concatenate(ids)
         classes = np.zeros((len(rows), len(self.codes.names)), np.float32)
         blocks = np.full((len(rows), self.blocks, self.codes.block_size), PAD)
-        for i in range(len(rows)):
-            codes = self._codes_of(rows, i)
+        for i, (language, document, count) in enumerate(zip(rows.language, rows.row, rows.targets, strict=True)):
+            labels = self.shards[language].labels
+            assert labels is not None
+            codes = labels.codes[labels.offsets[document] :][:count]  # none if the row fills up (`rows.whole_rounds`)
             classes[i, codes] = 1
             blocks[i, : len(codes)] = self.codes.blocks[codes]
         found = [torch.from_numpy(each) for each in (input_ids, seen, classes, blocks, rows.language)]
@@ -214,26 +169,36 @@ class LabelStream:
         context = shard.tokens[begin : begin if hidden else text]
         return self.frame.row(context, shard.tokens[text:end] if typed is None else typed, length)
 
-    def _codes_of(self, rows: Rows, i: int) -> np.ndarray:
-        """Return the codes of a row. A row without targets (`rows.whole_rounds`) has none."""
-        labels = self.shards[rows.language[i]].labels
-        assert labels is not None
-        document = int(rows.row[i])
-        return labels.codes[labels.offsets[document] :][: int(rows.targets[i])]
+    def _with_typos(self, rows: Rows) -> dict[int, np.ndarray]:
+        """Return the tokens of the texts that get typos, by the index of the row in `rows`.
+
+        The row's number decides about everything, so every process always makes the same typos in a row.
+        """
+        keys = randomness.key(self.seed, TYPOS, rows.number)
+        places = np.flatnonzero(randomness.uniform(keys) < self.typos).tolist()
+        if not places:
+            return {}
+        found = []
+        for i in places:
+            texts = self.shards[rows.language[i]].texts
+            assert texts is not None
+            found.append(disturbed(texts[int(rows.row[i])], int(keys[i]), texts))
+        tokens, lengths = encode(self.tokenizer, found)
+        return dict(zip(places, np.split(tokens, np.cumsum(lengths)[:-1]), strict=True))
 
 
 class DocumentRows:
     """Makes each document a row, which is cut if it is too long. Its codes are its targets. See `Layout`."""
 
-    def __init__(self, offsets: np.ndarray, longest: int, code_offsets: np.ndarray):
-        """Take `offsets` and `code_offsets` of a shard, [documents + 1] each, and the largest length of a row."""
-        self.documents = len(offsets) - 1
-        self.tokens = self.documents * longest  # as if all rows were full, so that an epoch reads each document once
-        self._offsets, self._code_offsets = offsets, code_offsets
+    def __init__(self, shard: ShardFile, longest: int):
+        """Take the labelled documents of a shard, and the largest length of a row."""
+        assert shard.labels is not None
+        self._offsets, self._code_offsets = shard.offsets, shard.labels.offsets
+        self.tokens = self.rows(longest) * longest  # as if all rows were full: an epoch reads each document once
 
     def rows(self, length: int) -> int:
         """Return the number of documents."""
-        return self.documents
+        return len(self._offsets) - 1
 
     def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
         return self._offsets[row], self._offsets[row + 1]
@@ -289,37 +254,33 @@ class LabelledData(Data):
 
     def __init__(self, settings: TrainStage, tokenizer: Path, folders: list[Path], source: Path | None = None):
         super().__init__(settings, tokenizer, folders)
-        shards, labels, train = self.shards["train"], settings.labels, settings.train
-        if len(names := occurring(shards)) < 2:  # the model may know more codes, from labels.codes
-            raise UserError(
-                f"the training text of {settings.label()} has only one code, {names[0]!r}: there is nothing to learn"
-            )
-        self.blocks = most_codes(shards)  # the largest number of codes of a training document
-        # what the model takes over from its source
-        self.begun = begun(source, known_codes(shards, labels.code, labels.block_size), labels)
+        labels, length = settings.labels, settings.train.sequence_lengths[0]
+        found = [shard.labels for shard in self.shards["train"] if shard.labels]
+        occurring = {each.names[code] for each in found for code in np.unique(each.codes)}
+        if len(occurring) < 2:  # the model may know more codes, from labels.codes
+            code = f"{next(iter(occurring))!r}: there is nothing to learn"
+            raise UserError(f"the training text of {settings.label()} has only one code, {code}")
+        self.blocks = max(int(np.diff(each.offsets).max(initial=1)) for each in found)  # the most codes of a document
+        known = Codes(sorted({name for each in found for name in each.names}), labels.code, labels.block_size)
+        self.begun = begun(source, known, labels)  # what the model takes over from its source
         self.codes = self.begun.codes  # those of the training shards, or the source's if these include them
         # the share of spelt codes in the loss; 0 if codes are not spelt
         self.blocks_weight = labels.blocks_weight if self.codes.block_size else 0.0
-        loaded, cpu = load_tokenizer(tokenizer / "tokenizer.json"), torch.device("cpu")
-        self._frame = frame_of(loaded, self.vocabulary)
-        typos = Typos(train.typos, train.seed, loaded) if train.typos else None
-        how = self._frame, self.codes, self.blocks, train.seed, cpu, train.unknown_context, typos
-        self._streams = {split: LabelStream(self.shards[split], *how) for split in SPLITS}
-        if not any(len(shard.labels.codes) for shard in self._streams["validation"].shards if shard.labels):
+        self._tokenizer = load_tokenizer(tokenizer / "tokenizer.json")
+        self._frame = frame_of(self._tokenizer, self.vocabulary)
+        for split, shards in self.shards.items():
+            self.shards[split] = [in_terms_of(shard, self.codes, self.blocks) for shard in shards]
+            self.layouts[split] = [DocumentRows(shard, length) for shard in self.shards[split]]
+        if not any(len(shard.labels.codes) for shard in self.shards["validation"] if shard.labels):
             raise UserError(
                 f"no validation text of {settings.label()} has a code of its training text, so there is nothing to"
                 " measure; raise corpus.validation_share, or set other corpus.validation_files"
             )
-        length = train.sequence_lengths[0]
-        self.layouts = {
-            split: [
-                DocumentRows(shard.offsets, length, shard.labels.offsets) for shard in stream.shards if shard.labels
-            ]
-            for split, stream in self._streams.items()
-        }
 
     def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> LabelStream:
-        return self._streams[split].on(device)
+        train = self.settings.train
+        how = self._frame, self.codes, self.blocks, self._tokenizer, train.seed, device
+        return LabelStream(self.shards[split], *how, train.unknown_context, train.typos)
 
     def cut(self) -> int:
         """Return how many training texts, with their contexts, are longer than a row."""
@@ -330,12 +291,6 @@ class LabelledData(Data):
             text = np.diff(shard.offsets) - 2 - context
             count += int(self._frame.cut(context, text, self.settings.train.sequence_lengths[0]).sum())
         return count
-
-
-def occurring(shards: list[ShardFile]) -> list[str]:
-    """Return the codes that occur in documents of these shards, sorted."""
-    labels = [shard.labels for shard in shards if shard.labels]
-    return sorted({each.names[code] for each in labels for code in np.unique(each.codes).tolist()})
 
 
 def frame_of(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Frame:

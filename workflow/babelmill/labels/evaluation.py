@@ -14,7 +14,6 @@ It has the same keys as for every model (`metrics`, `variants`, `languages`, `do
     figures             for each variant and method: `metrics.figures` over all texts
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,8 @@ from babelmill.evaluation.metrics import described
 from babelmill.labels import metrics
 from babelmill.labels.codes import CodeReader
 from babelmill.labels.metrics import indicator
-from babelmill.labels.prediction import Answers, Pair
+from babelmill.labels.prediction import Pair
 from babelmill.tokens.documents import Documents
-
-METRICS = ("exact", "f1")
 
 
 class LabelledText:
@@ -41,7 +38,9 @@ class LabelledText:
         truth: list[list[int]] = []
         for language, folder in corpora.items():
             documents = Documents(folder / "validation.parquet", contexts=True)
-            self.texts += pairs_of(documents)
+            texts = [text for batch, _ in documents.batches() for text in batch]  # after each context, if there are any
+            contexts = texts[::2] if documents.pieces == 2 else [""] * len(texts)
+            self.texts += zip(contexts, texts[documents.pieces - 1 :: documents.pieces], strict=True)
             languages += [language] * documents.count
             codes = (reader.of_document(*each) for each in documents.labels())
             truth += [[numbers.setdefault(code, len(numbers)) for code in each] for each in codes]
@@ -50,21 +49,14 @@ class LabelledText:
         self.languages = np.array(languages)  # [texts]
 
 
-def pairs_of(documents: Documents) -> Iterator[Pair]:
-    """Yield the context and the text of each document."""
-    for texts, _ in documents.batches():
-        contexts = texts[::2] if documents.pieces == 2 else [""] * len(texts)
-        yield from zip(contexts, texts[documents.pieces - 1 :: documents.pieces], strict=True)
-
-
 def report(
     text: LabelledText,
     about: dict[str, Any],
     training: np.ndarray,
     names: dict[str, str],
-    answers: dict[str, dict[str, Answers]],
+    answers: dict[str, dict[str, np.ndarray]],
 ) -> dict[str, Any]:
-    """Turn what variants and methods answered, {variant: {method: answers}}, into evaluation.json.
+    """Turn what variants and methods predicted, {variant: {method: `Predictor.predict`}}, into evaluation.json.
 
     Its scores are those of the first method. `about` is `labels` in the exported folder's config.json; `training`,
     [codes], counts the training texts with each code. `names` are those of codes that have one.
@@ -75,8 +67,7 @@ def report(
         variant: {method: codes_of(found, about["blocks"], len(text.names)) for method, found in methods.items()}
         for variant, methods in answers.items()
     }
-    every = [found for methods in answers.values() for found in methods.values()]
-    method = next(iter(next(iter(answers.values()))))
+    (method, first), *_ = next(iter(answers.values())).items()
     unknown = text.truth[:, text.known :]  # the true codes that the model does not know
 
     def scores(chosen: np.ndarray | slice) -> dict[str, Any]:
@@ -96,7 +87,7 @@ def report(
         return {"code": name, **named, "training": int(training[number])}
 
     return {
-        "metrics": described(list(METRICS)),
+        "metrics": described(["exact", "f1"]),
         **scores(slice(None)),
         "languages": {each: scores(text.languages == each) for each in dict.fromkeys(text.languages.tolist())},
         "labels": {
@@ -108,7 +99,7 @@ def report(
                 "codes": len(np.unique(unknown.indices)),
                 "texts": int((metrics.sizes(unknown) > 0).sum()),
             },
-            "cut": int(every[0].cut.sum()),
+            "cut": int(first[:, 0].sum()),
             "baseline": metrics.figures(text.truth, baseline),
             "figures": {
                 variant: {name: metrics.figures(text.truth, found) for name, found in methods.items()}
@@ -118,7 +109,7 @@ def report(
     }
 
 
-def codes_of(answers: Answers, blocks: int, codes: int) -> csr_array:
-    """Return the predicted codes, [texts, codes], of at most `blocks` of each text."""
-    rows = answers.codes[:, :blocks].tolist()
-    return indicator([list(dict.fromkeys(code for code in row if code >= 0)) for row in rows], codes)
+def codes_of(found: np.ndarray, blocks: int, codes: int) -> csr_array:
+    """Return the predicted codes, [texts, codes], of at most `blocks` of each text; see `Predictor.predict`."""
+    rows = found[:, 1 : 1 + blocks].astype(int).tolist()
+    return indicator([[code for code in row if code >= 0] for row in rows], codes)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from babelmill.config.schema import Export
 from babelmill.core.files import read_json
 from babelmill.labels.codes import BEGIN, END, FIRST
-from babelmill.labels.network import encoder_from, heads_of, make_encoder, names_in_source, with_decoder
+from babelmill.labels.network import Labeller, encoder_from, make_encoder, names_in_source
 from babelmill.model import __file__ as model_package
 from babelmill.model.transformers import __file__ as transformers_package
 from babelmill.release.folder.hub_folder import CLASSES, Architecture, Case, ExportInputs, write_part
@@ -68,7 +68,7 @@ class LabelsFolder(Architecture):
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         values = read_json(model / "config.json")
         encoder = make_encoder(encoder_from(values["config"], len(values["labels"]["codes"])))
-        trained = with_decoder(encoder, values["labels"]).eval()
+        trained = Labeller(encoder, values["labels"]).eval()
         trained.load_state_dict(whole_weights(model / WEIGHTS[variant], values, frozen))
         return trained
 
@@ -103,5 +103,5 @@ def whole_weights(path: Path, trained: dict[str, Any], frozen: Path | None) -> d
         encoder = make_encoder(encoder_from(trained["config"], len(trained["labels"]["codes"])))
     theirs = load_file(frozen)
     missing = [name for name, _ in encoder.named_parameters() if ENCODER + name not in weights]
-    names = names_in_source(missing, theirs.keys(), encoder.base_model_prefix, heads_of(encoder), str(frozen))
+    names = names_in_source(encoder, missing, theirs.keys(), str(frozen))
     return weights | {ENCODER + name: theirs[source] for name, source in names.items()}

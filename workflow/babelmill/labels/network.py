@@ -1,6 +1,6 @@
 """Define and train a label model: an encoder with its classifier, and a decoder that spells the codes."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,17 @@ TOLERANCE = 1e-4  # how much padding may change a score, relative to the largest
 
 
 class Labeller(nn.Module):
-    """Computes the scores of an encoder's classifier, a `...ForSequenceClassification` model, and of a decoder.
+    """Computes the scores of an encoder's classifier, a `...ForSequenceClassification` model, and of a new decoder.
 
-    The decoder is None if codes are not spelt.
+    The decoder is None if codes are not spelt. `about`: `labels` in config.json.
     """
 
-    def __init__(self, encoder: PreTrainedModel, decoder: CodeDecoder | None):
+    def __init__(self, encoder: PreTrainedModel, about: dict[str, Any]):
         super().__init__()
-        self.encoder, self.decoder = encoder, decoder
+        self.encoder, self.decoder = encoder, None
+        if layers := about["decoder_layers"]:
+            longest = about["blocks"] * about["block_size"]
+            self.decoder = CodeDecoder(about["entries"], encoder.config.hidden_size, layers, longest)
         self._hidden: torch.Tensor | None = None
         encoder.base_model.register_forward_hook(self._keep)
 
@@ -76,15 +79,6 @@ class Labeller(nn.Module):
         return scores, self.decoder(hidden, seen, torch.cat([begin, symbols[:, :-1]], 1))
 
 
-def with_decoder(encoder: PreTrainedModel, about: dict[str, Any]) -> Labeller:
-    """Return an encoder with a new decoder, or with none if codes are not spelt. `about`: `labels` in config.json."""
-    if not about["decoder_layers"]:
-        return Labeller(encoder, None)
-    longest = about["blocks"] * about["block_size"]
-    decoder = CodeDecoder(about["entries"], encoder.config.hidden_size, about["decoder_layers"], longest)
-    return Labeller(encoder, decoder)
-
-
 def encoder_from(values: dict[str, Any], classes: int) -> PreTrainedConfig:
     """Return an encoder's configuration from the values of config.json beside the trained weights."""
     ours = values["model_type"] == GPTBertConfig.model_type
@@ -101,29 +95,25 @@ def make_encoder(config: PreTrainedConfig) -> PreTrainedModel:
     return make_model(config, CLASSIFIER)
 
 
-def heads_of(encoder: PreTrainedModel) -> set[str]:
-    """Return the names of the weights that belong to the classifier, not to the encoder before it."""
-    prefix = f"{encoder.base_model_prefix}."
-    return {name for name, _ in encoder.named_parameters() if not name.startswith(prefix)}
-
-
 def names_in_source(
-    wanted: Collection[str], there: Collection[str], prefix: str, head: Collection[str], where: str
+    encoder: PreTrainedModel, wanted: Iterable[str], there: Collection[str], where: str, heads: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """Return {name in the encoder: name in the source}, without heads, and without poolers that the source lacks.
+    """Return {name in the encoder: name in the source}, without poolers that the source lacks.
 
-    The `wanted` names are those of the encoder's class, which has a classifier (`head`) and calls the encoder without
-    it `prefix`. The names in the source may lack the prefix, and may include a language model's head. A UserError says
-    that the source lacks a weight of the encoder.
+    The `wanted` names are those of the encoder's class, which calls the encoder without its classifier
+    `base_model_prefix`. The names in the source may lack this prefix, and may include a language model's head. Of
+    weights without the prefix, only those whose names begin with one of `heads` are read. A UserError says that the
+    source lacks a weight of the encoder.
     """
-    found = {}
+    found, prefix = {}, f"{encoder.base_model_prefix}."
     for name in wanted:
-        candidates = [name, name.removeprefix(f"{prefix}.")]
-        theirs = next((each for each in candidates if each in there and name not in head), None)
-        if theirs is not None:
+        if not name.startswith((prefix, *heads)):
+            continue
+        short = name.removeprefix(prefix)
+        if theirs := next((each for each in (name, short) if each in there), None):
             found[name] = theirs
-        elif name not in head and ".pooler." not in f".{name}":
-            raise UserError(f"{where}: {candidates[-1]} is missing: these are not the weights of this encoder")
+        elif ".pooler." not in f".{name}":
+            raise UserError(f"{where}: {short} is missing: these are not the weights of this encoder")
     return found
 
 
@@ -239,7 +229,7 @@ class LabelsNetwork(TransformersNetwork):
             "decoder_layers": labels.decoder_layers if codes.block_size else 0,
             "exclusive": blocks == 1,
         }
-        made = with_decoder(encoder, about)
+        made = Labeller(encoder, about)
         self.config = {
             "architecture": "labels",
             "class": type(encoder).__name__,
@@ -252,7 +242,8 @@ class LabelsNetwork(TransformersNetwork):
         if train.activation_checkpointing:
             checkpoint_activations(encoder)
         if train.freeze == "encoder":
-            freeze(encoder)
+            for name, parameter in encoder.base_model.named_parameters():
+                parameter.requires_grad_("pooler." in name)  # a language model as source has none
             self.frozen = True
         self._spread(made, WithLabelLoss(made, blocks == 1), train, processes)
 
@@ -263,18 +254,11 @@ class LabelsNetwork(TransformersNetwork):
 
     def names_in(self, saved: Collection[str], where: str) -> dict[str, str]:
         """See `Network.names_in`: if the source is a language model, its head is not used."""
-        begun, encoder = self.begun_with(), self._encoder
+        begun = self.begun_with()
         names = [name.removeprefix(ENCODER) for name in begun if name.startswith(ENCODER)]
-        new = {name for name in heads_of(encoder) if not name.startswith(self._heads)}
-        found = names_in_source(names, saved, encoder.base_model_prefix, new, where)
+        found = names_in_source(self._encoder, names, saved, where, self._heads)
         others = {name: name for name in begun if not name.startswith(ENCODER)}
         return {f"{ENCODER}{name}": theirs for name, theirs in found.items()} | others
-
-
-def freeze(encoder: PreTrainedModel) -> None:
-    """Freeze the encoder, but not its pooler: the source may be a language model, which has none."""
-    for name, parameter in encoder.base_model.named_parameters():
-        parameter.requires_grad_("pooler." in name)
 
 
 def encoder_config(settings: TrainStage, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:

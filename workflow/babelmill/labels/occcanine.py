@@ -49,15 +49,13 @@ def classes_of(key: Any, count: int, where: str) -> list[tuple[int, str]]:
     """Return the pairs (class, code) in the order of the classes; `where` begins errors.
 
     `key`: {code: class}, or a list of the codes in the order of the classes. `count`: the number of classes of the
-    linear head. A UserError says that there is no key, or that it does not fit the head.
+    linear head. A UserError says that there is no key that fits the head.
     """
     if isinstance(key, list):
         key = {code: i for i, code in enumerate(key)}
-    if not isinstance(key, dict) or not all(isinstance(number, int) for number in key.values()):
-        raise UserError(
-            f"{where} has no `key`, which gives the class of each code; use the .bin file that the training saved"
-        )
-    classes = sorted((number, str(code)) for code, number in key.items())
-    if not classes or len({number for number, _ in classes}) < len(classes) or not 0 <= classes[-1][0] < count:
-        raise UserError(f"{where}: its `key` does not fit its linear head of {count:,} classes")
-    return classes
+    numbers = [*key.values()] if isinstance(key, dict) else []
+    fits = all(isinstance(number, int) and 0 <= number < count for number in numbers)
+    if not numbers or not fits or len({*numbers}) < len(numbers):
+        wanted = f"one of the {count:,} classes of its linear head for each code"
+        raise UserError(f"{where} has no `key` with {wanted}; use the .bin file that the training saved")
+    return sorted((number, str(code)) for code, number in key.items())

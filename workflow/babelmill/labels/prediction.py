@@ -5,11 +5,12 @@ not in an output of a rule, since Snakemake deletes the outputs of a job that fa
 """
 
 import contextlib
+import itertools
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,15 +47,6 @@ log = logging.getLogger("babelmill")
 # Texts.
 
 
-class Answers(NamedTuple):
-    """The predictions for texts, in the order of the texts."""
-
-    cut: np.ndarray  # [texts] bool, whether the end of the text was not read
-    # [texts, n] int64, numbers of codes: the predicted ones, and after them the most probable ones; -1 for none
-    codes: np.ndarray
-    chances: np.ndarray  # [texts, n] float64, the probability of each
-
-
 class Predictor:
     """Predicts the codes of texts with an exported folder, such as `converted/{model}`, and a variant of its weights.
 
@@ -72,12 +64,15 @@ class Predictor:
         self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
         self._index = {code: number for number, code in enumerate(self.labels["codes"])}
 
-    def predict(self, pairs: Sequence[Pair], asked: schema.Predict, bar: Bar | None = None, done: int = 0) -> Answers:
-        """Return the predictions for texts. Texts of similar lengths are predicted together.
+    def predict(
+        self, pairs: Sequence[Pair], asked: schema.Predict, bar: Bar | None = None, done: int = 0
+    ) -> np.ndarray:
+        """Return the predictions for texts, [texts, 1 + 2 n] float64. Texts of similar lengths are predicted together.
 
-        `asked` says by which method, and how many of the most probable codes. `bar` shows how far all texts are, of
-        which so many were `done` before; by default, these texts alone. A UserError says that a probability is not a
-        number.
+        These are: 1 if the end of the text was not read, else 0; the numbers of n codes, which are the predicted ones
+        and after them the most probable ones, -1 for none; and the probability of each. `asked` says by which method,
+        and how many of the most probable codes. `bar` shows how far all texts are, of which so many were `done` before;
+        by default, these texts alone. A UserError says that a probability is not a number.
         """
         tokens, bar = self._tokens(pairs), bar or Bar(len(pairs))
         lengths = np.array([len(ids) for ids in tokens])
@@ -87,10 +82,11 @@ class Predictor:
         beams = shown if asked.method == "blocks" and self.labels["decoder_layers"] else 1
         sizes = np.clip(lengths, beams, max(beams, self.longest))  # positions of each text, which may be beams
         order = batches(np.argsort(sizes, kind="stable").tolist(), lambda i: int(sizes[i]), most)
+        cut: dict[str, Any] = {"truncation": True, "max_length": self.longest}
         codes = np.full((len(pairs), blocks + shown), -1)
         chances = np.zeros(codes.shape)
         for batch in reversed([*order]):  # the longest first, so that memory runs out at once or never
-            rows = [tokens[i] if lengths[i] <= self.longest else self._shortened(pairs[i]) for i in batch]
+            rows = [tokens[i] if lengths[i] <= self.longest else self._tokens([pairs[i]], **cut)[0] for i in batch]
             padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self.device)
             answers = self._model.predict(padded["input_ids"], padded["attention_mask"], **how)
             for i, found in zip(batch, answers, strict=True):
@@ -101,30 +97,23 @@ class Predictor:
             bar.show(done, f"{done:,} texts")
         if not np.isfinite(chances).all():
             raise UserError(f"{asked.method}: the probability of a code is not a number: {NOT_A_NUMBER}")
-        return Answers(lengths > self.longest, codes, chances)
+        return np.column_stack([lengths > self.longest, codes, chances])
 
-    def _tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
-        """Return all token ids of each text. A text without a context is encoded alone, as in training."""
+    def _tokens(self, pairs: Sequence[Pair], **how: Any) -> list[list[int]]:
+        """Return the token ids of each text. A text without a context is encoded alone, as in training."""
         found: dict[int, list[int]] = {}
         for with_context in (True, False):
             places = [i for i, (context, _) in enumerate(pairs) if bool(context) == with_context]
             given = zip(*(pairs[i] if with_context else pairs[i][1:] for i in places), strict=True)
             # Not verbose: texts that are too long are cut and counted, so they need no warning.
-            encoded = self._tokenizer(*map(list, given), verbose=False)["input_ids"] if places else []
+            encoded = self._tokenizer(*map(list, given), verbose=False, **how)["input_ids"] if places else []
             found |= zip(places, encoded, strict=True)
         return [found[i] for i in range(len(pairs))]
-
-    def _shortened(self, pair: Pair) -> list[int]:
-        """Return the token ids of a text that is too long, without its end."""
-        given = pair if pair[0] else pair[1:]
-        return self._tokenizer(*given, truncation=True, max_length=self.longest)["input_ids"]
 
 
 def labels_of(folder: Path) -> dict[str, Any]:
     """Return `labels` in the `config.json` of a model. Raise a UserError if it has none, or is not converted."""
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: no model is here (config.json); name a folder such as converted/occ")
-    config = read_json(folder / "config.json")
+    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     labels = config.get("labels")
     if not isinstance(labels, dict) or "codes" not in labels or "auto_map" not in config:
         raise UserError(
@@ -177,7 +166,7 @@ def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial:
     columns = [Asked(str(asked.text_column), "predict.text_column")]
     if asked.context_column is not None:
         columns.append(Asked(asked.context_column, "predict.context_column", "value"))
-    settings = asked.model_dump(exclude={"inputs", "review"})
+    settings = asked.model_dump(exclude={"tables", "review"})
     table = Table(path, columns, Form.of("predict", settings))
     predictor = Predictor(folder, scoring_device())
     labels = predictor.labels
@@ -222,7 +211,7 @@ def different_texts(rows: pd.DataFrame, asked: schema.Predict, cleaning: Cleanin
 
 
 def answers_to(pairs: list[Pair], predictor: Predictor, asked: schema.Predict, kept: Kept) -> np.ndarray:
-    """Predict all texts but those kept. Return `Answers` as one array, [texts, 1 + 2 n] float64."""
+    """Predict all texts but those kept. Return the predictions of all; see `Predictor.predict`."""
     known = {int(number) for part in kept.found for number in part[:, 0]}
     missing = [number for number in range(len(pairs)) if number not in known]
     if known:
@@ -230,14 +219,13 @@ def answers_to(pairs: list[Pair], predictor: Predictor, asked: schema.Predict, k
     bar = Bar(len(pairs), len(known))
     for start in range(0, len(missing), PredictStage.at_once):
         places = missing[start : start + PredictStage.at_once]
-        cut, codes, chances = predictor.predict([pairs[i] for i in places], asked, bar, len(known) + start)
-        kept.add(places, np.column_stack([cut, codes, chances]))
+        kept.add(places, predictor.predict([pairs[i] for i in places], asked, bar, len(known) + start))
     found = np.concatenate(kept.found)
     return found[np.argsort(found[:, 0]), 1:]
 
 
 def cells_of(found: np.ndarray, labels: dict[str, Any]) -> pd.DataFrame:
-    """Return the columns that are predicted, as text, with a row per text. For `found` see `answers_to`.
+    """Return the columns that are predicted, as text, with a row per text. For `found` see `Predictor.predict`.
 
     If the codes have names (`labels`: those in config.json), these get their own columns.
     """
@@ -256,7 +244,7 @@ def cells_of(found: np.ndarray, labels: dict[str, Any]) -> pd.DataFrame:
 
 
 def certainty(found: np.ndarray, blocks: int) -> np.ndarray:
-    """Return the probability of each text's least probable predicted code, 0 without one; see `answers_to`."""
+    """Return the probability of each text's least probable predicted code, 0 without one; see `Predictor.predict`."""
     codes, chances = (each[:, :blocks] for each in np.split(found[:, 1:], 2, axis=1))
     further = np.arange(blocks) > 0
     return np.where(further & (codes < 0), 1.0, chances).min(1)
@@ -264,9 +252,9 @@ def certainty(found: np.ndarray, blocks: int) -> np.ndarray:
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write a .csv or .tsv file whose cells are safe to open in a spreadsheet and in a terminal."""
+    rows = itertools.chain([table.columns], table.itertuples(index=False, name=None))
     with atomic_write(path, "w") as file:
-        for part in ([table.columns], table.itertuples(index=False, name=None)):
-            write_rows(file, ([csv_cell(value) for value in row] for row in part), DELIMITERS[path.suffix])
+        write_rows(file, ([csv_cell(value) for value in row] for row in rows), DELIMITERS[path.suffix])
 
 
 def in_words(out: Path, figures: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mode
 
 import pyarrow as pa
 
@@ -29,8 +30,6 @@ HEADING = {"word", "words", "token", "tokens", "form", "text"}  # what a heading
 NO_WORD = "_"  # stands in CoNLL-U for what is not known, and for words of texts that may not be given out
 LONGEST, ALONE = 1000, 100  # words that no sentence has; and that no sentence has which is alone in its file
 
-Line = tuple[int, list[str]]  # the number of a line, and its columns
-
 
 def read_sentences(path: Path, columns: dict[str, str], task: str) -> pa.Table:
     """Read the sentences of a file, plain or compressed: a table with the columns of SCHEMA.
@@ -45,8 +44,7 @@ def read_sentences(path: Path, columns: dict[str, str], task: str) -> pa.Table:
     label = label or int(columns["label"])
     word = int(columns.get("word", FORM if of_ud else 1))
     lines = [*_lines(read_text(path), of_ud)]
-    widths = Counter(len(cells) for _, cells in lines if cells)
-    width = 10 if of_ud else max(widths, key=lambda each: widths[each], default=0)
+    width = 10 if of_ud else mode([len(cells) for _, cells in lines if cells] or [0])
     for key, place in (("word", word), ("label", label)):
         if lines and place > width:
             raise UserError(
@@ -81,20 +79,21 @@ def read_sentences(path: Path, columns: dict[str, str], task: str) -> pa.Table:
             raise UserError(f"{at}: column {word}, of the word, is empty; correct the file")
         name = label_of(cells[label - 1], f"{at}: column {label}, of the label,", unknown)
         sentence.append((number, cells[word - 1], name))
-    sentences = [each for each in sentences if each]
+    sentences, rows = [each for each in sentences if each], []
     most = LONGEST if len(sentences) > 1 else ALONE
     for each in sentences:
-        at = f"{where}: line {each[0][0]}"
-        if all(form == NO_WORD for _, form, _ in each):
+        (first, *_), words, names = zip(*each, strict=True)
+        at = f"{where}: line {first}"
+        if {*words} == {NO_WORD}:
             raise UserError(f"{at}: all words of this sentence are '_': restore the text, or leave it out")
-        if len(each) > most:
-            raise UserError(f"{at}: a sentence of {len(each):,} words; put an empty line after each sentence")
-    rows = [{"words": [form for _, form, _ in each], "labels": [name for _, _, name in each]} for each in sentences]
+        if len(words) > most:
+            raise UserError(f"{at}: a sentence of {len(words):,} words; put an empty line after each sentence")
+        rows.append({"words": words, "labels": names})
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def _lines(text: str, of_ud: bool) -> Iterator[Line]:
-    """Yield the lines of a file without comments that are known as such; between sentences, lines without columns.
+def _lines(text: str, of_ud: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the columns of each line but comments known as such; between sentences, there are none.
 
     A `#` may also be a word, so not all lines that begin with it are comments.
     """

@@ -98,10 +98,11 @@ class Encoder:
 
     def texts(self, firsts: Sequence[str], seconds: Sequence[str | None], labels: Sequence[str]) -> list[Row]:
         """Encode texts, or pairs of texts, as the tokenizer does it; the longer text of a pair loses its end first."""
-        found, there = [], np.ones(1, bool)
-        for label, (encoded, cut) in zip(labels, self._encode(firsts, seconds), strict=True):
-            with_types = self.types and seconds[0] is not None and "token_type_ids" in encoded
-            tokens = {name: encoded[name] for name in ("input_ids", *(["token_type_ids"] if with_types else []))}
+        found, there, pairs = [], np.ones(1, bool), [text for text in seconds if text is not None]
+        names = {"input_ids", "token_type_ids"} if self.types and pairs else {"input_ids"}
+        given = [firsts, pairs] if pairs else [firsts]
+        for label, (encoded, cut) in zip(labels, self._encode(*given), strict=True):
+            tokens = {name: values for name, values in encoded.items() if name in names}
             found.append(Row(tokens, np.array([self.numbers[label]]), there, cut))
         return found
 
@@ -125,21 +126,16 @@ class Encoder:
             rows.append(Row(tokens, target[scored], there[scored], cut))
         return rows
 
-    def _encode(
-        self, firsts: Sequence[str], seconds: Sequence[str | None] = (), **asked: Any
-    ) -> Iterator[tuple[dict[str, Any], bool]]:
+    def _encode(self, *texts: Sequence[str], **asked: Any) -> Iterator[tuple[dict[str, Any], bool]]:
         """Yield what the tokenizer gives of each text or pair, {name: a value per token}, and whether it lost its end.
 
         A tokenizer keeps what it cuts off, and for a pair each piece of one text with each piece of the other: two
         texts of 100 kB take all memory. So their ends are cut off before.
         """
         asked |= {"verbose": False, "split_special_tokens": self.how.plain_text}  # no warning: the length is counted
-        for start in range(0, len(firsts), AT_ONCE):
-            given = [
-                [text[: PER_TOKEN * self.longest] for text in each[start : start + AT_ONCE] if text is not None]
-                for each in (firsts, seconds)
-            ]
-            given = given if given[1] else given[:1]
+        for start in range(0, len(texts[0]), AT_ONCE):
+            parts = [each[start : start + AT_ONCE] for each in texts]
+            given = [[text[: PER_TOKEN * self.longest] for text in part] for part in parts]
             found = self.tokenizer(*given, **asked)
             cut = [len(ids) > self.longest for ids in found["input_ids"]]
             if any(cut):

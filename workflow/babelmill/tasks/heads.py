@@ -51,12 +51,8 @@ def load_encoder(auto: Any, folder: Path, **settings: Any) -> Any:
             f"{folder}: a model of labels cannot be fine-tuned for a task; use the model that it was trained from"
         )
     given = {"trust_remote_code": runs_code(folder), "dtype": torch.float32, "ignore_mismatched_sizes": True}
-    verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()  # it would print a report of all weights of the new head
-    try:
-        encoder, report = auto.from_pretrained(folder, output_loading_info=True, **given, **settings)
-    finally:
-        transformers_logging.set_verbosity(verbosity)
+    encoder, report = auto.from_pretrained(folder, output_loading_info=True, **given, **settings)
     prefix = "" if auto is AutoModel else f"{encoder.base_model_prefix}."
     if wrong := sorted(name for name, *_ in report["mismatched_keys"] if name.startswith(prefix)):
         raise UserError(

@@ -45,16 +45,15 @@ def of_rows(metric: str, classes: int) -> Score:
     """Return the function that scores rows of texts: of each, the number of its class, and what each run predicts."""
 
     def counts(numbers: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return how many rows have each class, [draws, classes]; -1 is none."""
-        there = np.flatnonzero(numbers >= 0)
-        rows = csr_array((np.ones(len(there)), (there, numbers[there])), (len(numbers), classes))
+        """Return how many rows have each class, [draws, classes]."""
+        rows = csr_array((np.ones(len(numbers)), (np.arange(len(numbers)), numbers)), (len(numbers), classes))
         return np.asarray(weights @ rows)
 
     def score(weights: np.ndarray, kinds: np.ndarray) -> np.ndarray:
         labels, *runs = kinds.T
-        right = [counts(np.where(run == labels, labels, -1), weights) for run in runs]
-        true, told = counts(labels, weights), [counts(run, weights) for run in runs]
-        return np.stack([from_counts(metric, r, true, t) for r, t in zip(right, told, strict=True)], 1)
+        true = counts(labels, weights)
+        each = [(counts(labels, weights * (run == labels)), true, counts(run, weights)) for run in runs]
+        return np.stack([from_counts(metric, *found) for found in each], 1)
 
     return score
 

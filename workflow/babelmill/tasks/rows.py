@@ -74,18 +74,13 @@ def classes_of(labels: Iterable[str]) -> list[str]:
 
 def resplit(table: pa.Table, rows: int, seed: int) -> dict[str, pa.Table]:
     """Shuffle rows, keep some, and return the parts "train", "test" and PREDICTED; see `entries.Resplit`."""
-    kept = shuffled(table, seed).slice(0, rows)
-    train, rest = _divided(kept, HELD_OUT, seed)
-    scored, predicted = _divided(rest, 0.5, seed)
-    return {"train": train, "test": scored, PREDICTED: predicted}
 
+    def shuffled(table: pa.Table) -> pa.Table:
+        """Return rows in the order of `datasets.Dataset.shuffle`, which `train_test_split` begins with, too."""
+        return table.take(np.random.default_rng(seed).permutation(len(table)))
 
-def shuffled(table: pa.Table, seed: int) -> pa.Table:
-    """Return rows in the order of `datasets.Dataset.shuffle`."""
-    return table.take(np.random.default_rng(seed).permutation(len(table)))
-
-
-def _divided(table: pa.Table, share: float, seed: int) -> tuple[pa.Table, pa.Table]:
-    """Return the two parts of `datasets.Dataset.train_test_split`; `share`: that of the second one."""
-    order, count = np.random.default_rng(seed).permutation(len(table)), math.ceil(share * len(table))
-    return table.take(order[count:]), table.take(order[:count])
+    kept = shuffled(shuffled(table).slice(0, rows))
+    count = math.ceil(HELD_OUT * len(kept))
+    rest = shuffled(kept.slice(0, count))
+    half = math.ceil(count / 2)
+    return {"train": kept.slice(count), "test": rest.slice(half), PREDICTED: rest.slice(0, half)}

@@ -12,10 +12,8 @@ that are neither trained on nor scored.
 import io
 import logging
 import math
-import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +24,9 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.tasks.encoding import Padding, Row, pad, targets
+
+# Scores an epoch, given a function that returns the logits of rows, [targets, classes]; the best epoch is chosen by it.
+Judge = Callable[[Callable[[Sequence[Row]], np.ndarray]], float]
 
 PREDICT_BATCH = 64  # rows per batch without training
 DAMAGED = "the weights of this model are damaged; replace the model"
@@ -45,36 +46,21 @@ def rate_factor(step: int, steps: int, how: Tuning) -> float:
     return max(how.floor, how.floor + (1 - how.floor) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-def set_seed(seed: int) -> None:
-    """Seed all random numbers from which heads, orders and dropout are drawn."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-
-
-def _seed_of_workers() -> None:
-    """Draw the number that each DataLoader draws when it begins, so that what is drawn later (dropout) is the same."""
-    torch.empty((), dtype=torch.int64).random_()
-
-
-class Judge(NamedTuple):
-    """What chooses the best epoch: rows, and the metric of their logits."""
-
-    rows: Sequence[Row]
-    metric: str
-    score: Callable[[np.ndarray], float]
+def _drawn() -> int:
+    """Draw a number as a DataLoader does when it begins, so that what is drawn later (dropout) is the same."""
+    return int(torch.empty((), dtype=torch.int64).random_())
 
 
 class Tuner:
-    """Trains a classifier on the rows `train` and chooses the weights of an epoch by the rows of `judge`.
+    """Trains a classifier on the rows `train` and chooses the weights of an epoch by the scores that `judge` gives.
 
-    The model returns the logits of `targets` from what `pad` gives, and was made after `set_seed`. `how` is the
-    protocol. If it shuffles by epoch, the order of rows follows from `seed`. Checkpoints are kept in `folder`. A
+    The model returns the logits of `targets` from what `pad` gives, and was made after `transformers.set_seed`. `how`
+    is the protocol. If it shuffles by epoch, the order of rows follows from `seed`. Checkpoints are kept in `folder`. A
     UserError says that there are fewer rows than one batch has.
 
     Attributes:
         model: the model; after `predict` with the chosen weights.
-        scores: the score of each epoch on the rows that choose one.
+        scores: the score of each epoch.
         steps: how many steps all epochs have.
     """
 
@@ -102,7 +88,7 @@ class Tuner:
             model.parameters(), lr=how.learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=how.weight_decay
         )
         self._best: dict[str, torch.Tensor] = {}
-        self._waited, self._highest = 0, -math.inf
+        self._waited = 0
 
     @property
     def step(self) -> int:
@@ -112,7 +98,7 @@ class Tuner:
     @property
     def epoch(self) -> int:
         """Return the epoch whose weights are chosen, counted from 1."""
-        return self.scores.index(self._highest) + 1 if self._how.select == "best" else len(self.scores)
+        return self.scores.index(max(self.scores)) + 1 if self._how.select == "best" else len(self.scores)
 
     def run(self) -> None:
         """Train to the end."""
@@ -140,13 +126,9 @@ class Tuner:
         By state: as PyTorch's DataLoader draws it from the global random numbers, which dropout uses, too. By epoch: as
         accelerate's SeedableRandomSampler does it.
         """
-        _seed_of_workers()
-        generator = torch.Generator()
-        if self._how.shuffle == "state":
-            generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
-        else:
-            generator.manual_seed(self._seed + epoch)
-        return torch.randperm(len(self._train), generator=generator)
+        _drawn()  # for the DataLoader's workers
+        seed = _drawn() if self._how.shuffle == "state" else self._seed + epoch
+        return torch.randperm(len(self._train), generator=torch.Generator().manual_seed(seed))
 
     def _train_step(self, step: int, numbers: list[int]) -> float:
         how, rows = self._how, [self._train[number] for number in numbers]
@@ -164,16 +146,14 @@ class Tuner:
         return float(loss.detach())
 
     def _judge_epoch(self) -> None:
-        """Score the epoch on the rows that choose it, and keep its weights if it is the best so far."""
-        _seed_of_workers()
-        score = self._judge.score(self._logits(self._judge.rows))
+        """Score the epoch, and keep its weights if it is the best so far."""
+        _drawn()
+        score, highest = self._judge(self._logits), max(self.scores, default=-math.inf)
         self.scores.append(score)
-        self._waited = 0 if score - self._highest > self._how.threshold else self._waited + 1
-        if score > self._highest:
-            self._highest = score
-            if self._how.select == "best":
-                self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        log.info("epoch %d: %s %.4f", len(self.scores), self._judge.metric, score)
+        self._waited = 0 if score - highest > self._how.threshold else self._waited + 1
+        if score > highest and self._how.select == "best":
+            self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        log.info("epoch %d: score %.4f", len(self.scores), score)
 
     def _compute(self, rows: Sequence[Row]) -> torch.Tensor:
         return self.model(**{name: tensor.to(self._device) for name, tensor in pad(rows, self._padding).items()})
@@ -189,10 +169,9 @@ class Tuner:
         return logits
 
     def _save(self) -> None:
-        on_gpu = self._device.type == "cuda"
         state = {"model": self.model.state_dict(), "best": self._best, "optimizer": self._optimizer.state_dict()}
-        state |= {"random": torch.get_rng_state(), "of_gpu": torch.cuda.get_rng_state() if on_gpu else None}
-        state |= {"scores": self.scores, "waited": self._waited}
+        state |= {"scores": self.scores, "waited": self._waited, "random": torch.get_rng_state()}
+        state["of_gpu"] = torch.cuda.get_rng_state() if self._device.type == "cuda" else None
         buffer = io.BytesIO()
         torch.save(state, buffer)
         self._checkpoints.save(self.step, {"state": torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)}, {})
@@ -205,8 +184,7 @@ class Tuner:
         state = torch.load(io.BytesIO(saved["state"].numpy().tobytes()), map_location="cpu", weights_only=True)
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
-        self._best, self.scores = state["best"], state["scores"]
-        self._waited, self._highest = state["waited"], max(self.scores)
+        self._best, self.scores, self._waited = state["best"], state["scores"], state["waited"]
         torch.set_rng_state(state["random"])
         if self._device.type == "cuda" and state["of_gpu"] is not None:
             torch.cuda.set_rng_state(state["of_gpu"])
