@@ -41,6 +41,8 @@ def test_the_least_probable_code_decides_how_certain_a_row_is():
     ("asked", "message"),
     [
         ("delimiter=;;", "predict.delimiter = ';;': one character that can separate fields"),
+        ("threshold=2.0", "predict.threshold = 2.0: "),
+        ("top=0", "predict.top = 0: "),
         ("threshold=0.3", "predict.threshold = 0.3, predict.method = 'blocks': linear, which alone has a threshold"),
         ("method=magic", "predict.method = 'magic': .*'blocks' or 'linear'"),
         ("context=x", "predict.context_column = 'b', predict.context = 'x': one of the two"),

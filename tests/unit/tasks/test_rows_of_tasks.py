@@ -4,15 +4,19 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from babelmill.config.datasets import rows_of_task, task_note
 from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
 from babelmill.core.files import UserError
+from babelmill.graph import Graph
 from babelmill.stages import TaskStage
 from babelmill.task import figures, read
 from babelmill.tasks import conll, rows
 from babelmill.tasks.rows import read_rows, resplit
+from helpers.programs.prepared import run_module
 
 MINE = {"train": ["own.tsv"], "test": ["test.tsv"], "language": "eng", "text": "{a}", "label": "b"}
 WORDS = {"kind": "tagging", "train": ["own.conll"], "test": ["test.conll"], "language": "eng", "label": 2}
@@ -189,6 +193,20 @@ def test_a_task_of_other_languages_is_an_error_only_where_a_model_names_it():
 def test_files_of_another_kind_and_labels_in_texts(folder, task, line):
     with pytest.raises(UserError, match=f"^config/config.yaml: .*{line}"):
         rows_of("mine", tasks={"mine": task})
+
+
+def test_rows_of_the_hub_come_in_the_order_of_the_patterns(hub, folder):
+    files = {f"{name}.tsv": f"a\tb\n{name}\tx\n{name} too\ty\n".encode() for name in ("one", "two", "test")}
+    commit = hub.commit("datasets/lab/rows", files)
+    task = MINE | {"train": ["tw*", "*o*.tsv"], "test": ["test.tsv"], "repository": "lab/rows"}
+    values = {"tasks": {"mine": task}, "models": {"eng": {"evaluation": {"tasks": ["mine"]}}}}
+    graph = Graph(Configuration([("test", values)]))
+    result = graph.result("task", "eng", "mine")
+    graph.write(result)
+    run_module("babelmill.task", result.settings_file, cwd=Path.cwd(), check=True)
+    assert pq.read_table(result.path / "train.parquet")["text"].to_pylist() == ["two", "two too", "one", "one too"]
+    found = manifest.verify(result.path)["figures"]
+    assert found["hub"] == {"repository": "lab/rows", "revision": "main", "commit": commit} and not found["sources"]
 
 
 def test_a_template_may_hold_the_name_of_the_file(tmp_path):
