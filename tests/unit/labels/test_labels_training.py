@@ -1,4 +1,4 @@
-"""Training on labels: rows and their codes, what the loss is made of, and that it is learnt."""
+"""Training on labels: rows and their codes, typos, and what the loss is made of."""
 
 import itertools
 from collections import Counter
@@ -28,8 +28,7 @@ CPU = torch.device("cpu")
 FRAME = Frame(((1,), ()), ((1,), (1,), ()), VOCABULARY.pad)
 LENGTH = 16
 TRAIN = {"objective": "labels", "sequence_lengths": [LENGTH], "phase_starts": [0.0], "max_steps": 150}
-TRAIN |= {"global_batch_tokens": 32 * LENGTH, "clip_norm": 1e9, "optimizer": "adamw", "learning_rate": 1e-2}
-TRAIN |= {"weight_decay": 0, "batch_reduction": 1}
+TRAIN |= {"global_batch_tokens": 32 * LENGTH, "batch_reduction": 1}
 BERT = {"model_type": "bert", "hidden_dropout_prob": 0, "hidden_size": 32, "num_hidden_layers": 2}
 BERT |= {"num_attention_heads": 2, "intermediate_size": 64}
 
