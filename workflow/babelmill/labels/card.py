@@ -51,7 +51,7 @@ class LabelsCard(ModelCard):
     @property
     def methods(self) -> dict[str, dict[str, Any]]:
         """Return the figures of the default weights, by method."""
-        return self.evaluation["labels"]["figures"][self.default_variant]
+        return self.evaluation["labels"]["figures"][self.export.default_variant]
 
     def method_rows(self) -> list[dict[str, Any]]:
         """Return the table of the figures over all texts, by method."""
@@ -63,7 +63,7 @@ class LabelsCard(ModelCard):
         """Return the table of the scores by language; [] for one language."""
         rows = [
             {"language": self.languages[key]["name"], "texts": entry["documents"]["scored"]}
-            | {name: shown(score) for name, score in entry["variants"][self.default_variant].items()}
+            | {name: shown(score) for name, score in entry["variants"][self.export.default_variant].items()}
             for key, entry in self.evaluation["languages"].items()
         ]
         return rows if len(rows) > 1 else []
