@@ -55,7 +55,7 @@ EXPLODING = {"optimizer": "adamw", "learning_rate": 10.0, "weight_decay": 10.0, 
 # fmt: off
 LONGEST = [
     "workflow_on_slurm", "interruptions", "transformers_models", "transformers_sources", "sharded", "life",
-    "diffusion", "train_labels", "hub", "sharding", "replicas", "evaluate_labels", "compiling", "predict",
+    "train_labels", "hub", "sharding", "replicas", "evaluate_labels", "compiling", "predict",
     "rehost_an_owner", "train_on_several", "datasets_of_the_guide", "canine", "snapshots", "suites", "train",
     "prompts", "one_code", "triton", "dataset_parts", "edits", "continue",
 ]
@@ -258,12 +258,9 @@ def exported_norbert4(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def trained(exported, tmp_path):
+def trained(exported, tmp_path) -> Path:
     """Return a copy of it, which a test may change."""
-    from helpers.hub.hub_data import Trained
-
-    shutil.copytree(exported, tmp_path / "work")
-    return Trained.at(tmp_path / "work")
+    return shutil.copytree(exported, tmp_path / "work")
 
 
 @pytest.fixture(scope="session")

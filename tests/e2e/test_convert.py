@@ -9,7 +9,6 @@ from huggingface_hub import ModelCard
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
-from babelmill.stages import ConvertStage
 from helpers.environments import TUNING, installed
 from helpers.programs.prepared import run_python
 from helpers.stages import job_like
@@ -18,13 +17,6 @@ from helpers.stages import job_like
 @pytest.fixture(scope="module")
 def card(built):
     return ModelCard.load(built / "converted/eng/README.md", ignore_metadata_errors=False)
-
-
-def test_the_export_is_in_it_unchanged(built):
-    exported = manifest.verify(built / "results/of/eng/export")["files"]
-    converted = manifest.verify(built / "converted/eng")["files"]
-    assert exported.items() <= converted.items()
-    assert set(converted) - set(exported) == {"README.md", "metrics.jsonl", "training_history.png"}
 
 
 def test_front_matter(built, card):
@@ -41,7 +33,11 @@ def test_front_matter(built, card):
 
 
 def test_facts(built, card):
-    """Sizes, every setting of the model and its training, the text, and the sha256 of each file of code."""
+    """The export unchanged; sizes, every setting of the model and its training, the text, the sha256 of its code."""
+    exported = manifest.verify(built / "results/of/eng/export")["files"]
+    converted = manifest.verify(built / "converted/eng")["files"]
+    assert exported.items() <= converted.items()
+    assert set(converted) - set(exported) == {"README.md", "metrics.jsonl", "training_history.png"}
     model = manifest.read(built / "results/of/eng/train")
     rows = {tuple(cell.strip() for cell in line.strip("|").split("|")[:2]) for line in card.text.splitlines()}
     shown = yaml.safe_load(re.search(r"```yaml\n(.*?)```", card.text, re.DOTALL)[1])
@@ -69,19 +65,6 @@ def test_the_code_in_the_card_runs(built, tmp_path):
     done = run_python("-c", script, cwd=tmp_path, environment=environment, check=True)
     for words in ("token_str", "The beginning of a text", "train_loss", "tensor([[", "trainable params: "):
         assert words in done.stdout
-
-
-def test_author_and_licence(workspace):
-    """What only the user can say: one command's work, and nothing else changes."""
-    values = yaml.safe_load(workspace.config_file.read_text())
-    values["card"] = {"license": "cc-by-4.0", "authors": ["A. Author"], "description": "From *old* letters."}
-    workspace.configure(values)
-    workspace.snakemake("converted/eng")
-    card = ModelCard.load(workspace.path / "converted/eng/README.md")
-    assert card.data.license == "cc-by-4.0"
-    assert "Authors: A. Author." in card.text and "From *old* letters." in card.text
-    settings = ConvertStage.read(workspace.path / "results/settings/convert/eng.json")
-    assert settings.card.license == "cc-by-4.0"
 
 
 def test_an_evaluation_of_another_export_is_refused(workspace):

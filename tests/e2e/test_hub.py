@@ -18,7 +18,7 @@ from babelmill.release.folder.hub_folder import ExportInputs
 from babelmill.suites.scoring_model import ScoringModel
 from helpers import SCRIPTS
 from helpers.environments import TRANSFORMERS_4, TUNING, installed
-from helpers.hub.hub_data import SENTENCES
+from helpers.hub.hub_data import FILES, SENTENCES, export, write_manifest
 from helpers.hub.hub_server import HubServer
 from helpers.programs.prepared import run_python
 from helpers.training.training_data import section
@@ -45,20 +45,17 @@ GRAPHS = "compiled or compiles or exports"
 VERSIONS = [("5.23.0", ""), ("4.57.6", f"not ({GRAPHS})"), pytest.param("4.57.6", GRAPHS, marks=pytest.mark.nightly)]
 
 
+@pytest.mark.parametrize("architecture", ["gpt_bert", "norbert4"])
 @pytest.mark.parametrize(("version", "which"), VERSIONS, ids=["5.23.0", "4.57.6", "4.57.6 graphs"])
-def test_exported_folder(trained, version, which, tmp_path):
-    check(trained.folder / "export", version, tmp_path, "-k", which)
-
-
-@pytest.mark.parametrize(("version", "which"), VERSIONS, ids=["5.23.0", "4.57.6", "4.57.6 graphs"])
-def test_exported_folder_of_norbert4(exported_norbert4, version, which, tmp_path):
-    check(exported_norbert4, version, tmp_path, "-k", which, architecture="norbert4")
+def test_exported_folder(exported, exported_norbert4, architecture, version, which, tmp_path):
+    folder = exported_norbert4 if architecture == "norbert4" else exported / "export"
+    check(folder, version, tmp_path, "-k", which, architecture=architecture)
 
 
 @pytest.mark.parametrize("version", ["5.23.0", "4.57.6"])
 def test_from_a_hub_repository(trained, version, tmp_path):
     """Loaded by name, as most people do: the code comes file by file."""
-    folder = trained.folder / "export"
+    folder = trained / "export"
     with HubServer() as hub:
         hub.commit("models/someone/model", {path.name: path.read_bytes() for path in folder.iterdir()})
         few = "every_weight or variants or fill_mask or text_generation or config_and_tokenizer"
@@ -67,52 +64,44 @@ def test_from_a_hub_repository(trained, version, tmp_path):
 
 def test_default_variant(trained):
     """`model.safetensors` is the default one; the other has its name; one alone is fine."""
-    trained.settings(default_variant="ema")
-    assert trained.export("other").returncode == 0
-    first, second = (trained.folder / name for name in ("export", "other"))
+    assert export(trained, "other", default_variant="ema").returncode == 0
+    first, second = (trained / name for name in ("export", "other"))
     assert sha256(first / "model.safetensors") == sha256(second / "model.main.safetensors")
     assert sha256(first / "model.ema.safetensors") == sha256(second / "model.safetensors")
-    trained.settings(variants=["ema"], default_variant="ema")
-    assert trained.export("one").returncode == 0
-    weights = [path.name for path in (trained.folder / "one").glob("*.safetensors")]
+    assert export(trained, "one", variants=["ema"], default_variant="ema").returncode == 0
+    weights = [path.name for path in (trained / "one").glob("*.safetensors")]
     assert weights == ["model.safetensors"]
-    assert [path.name for path in (trained.folder / "one").glob("*.index.*")] == ["model.safetensors.index.ema.json"]
-    assert sha256(trained.folder / "one/model.safetensors") == sha256(second / "model.safetensors")
+    assert [path.name for path in (trained / "one").glob("*.index.*")] == ["model.safetensors.index.ema.json"]
+    assert sha256(trained / "one/model.safetensors") == sha256(second / "model.safetensors")
 
 
 def test_a_folder_for_the_mntp_backend(trained):
     """Its scores are those of the next token; our own evaluation and `show` read them rightly all the same."""
-    trained.settings(logits_alignment="mntp")
-    assert trained.export("mntp").returncode == 0
-    folders = [trained.folder / name for name in ("export", "mntp")]
+    assert export(trained, "mntp", logits_alignment="mntp").returncode == 0
+    folders = [trained / name for name in ("export", "mntp")]
     ids = torch.arange(20, 36)[None]
     logits = [AutoModelForMaskedLM.from_pretrained(path, trust_remote_code=True).eval()(ids).logits for path in folders]
     torch.testing.assert_close(logits[0][:, 1:], logits[1][:, :-1], rtol=0, atol=0)
 
-    scores = [
-        ScoringModel(path, {}).score(
-            "masked", [["The cat sat.", "A mat."]], np.ones(1, bool), trained.folder / path.name
-        )
-        for path in folders
-    ]
-    assert np.array_equal(*scores)
+    scores, texts = [], [["The cat sat.", "A mat."]]
     for path in folders:
-        assert (
-            trying.fill_mask(path, "The black <mask> sat on the mat near the old door.").split("'")[1].strip() == "cat"
-        )
+        scores.append(ScoringModel(path, {}).score("masked", texts, np.ones(1, bool), trained / path.name))
+        filled = trying.fill_mask(path, "The black <mask> sat on the mat near the old door.")
+        assert filled.split("'")[1].strip() == "cat"
+    assert np.array_equal(*scores)
 
 
 def test_folder_is_complete_and_safe(trained):
     """All that the design promises; every file in the manifest; no pickle; no second copy of the embedding."""
-    folder = trained.folder / "export"
+    folder = trained / "export"
     files = {path.name for path in folder.iterdir()}
     assert files == set(manifest.verify(folder)["files"]) | {"manifest.json"}
     assert {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"} < files
     assert {"special_tokens_map.json", "model.safetensors", "model.ema.safetensors"} < files
     assert "model.safetensors.index.main.json" in files
-    assert sha256(folder / "tokenizer.json") == sha256(trained.folder / "tokenizer/tokenizer.json")
+    assert sha256(folder / "tokenizer.json") == sha256(trained / "tokenizer/tokenizer.json")
     assert not [name for name in files if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
-    before, after = (load_file(path / "model.safetensors") for path in (trained.folder / "model", folder))
+    before, after = (load_file(path / "model.safetensors") for path in (trained / "model", folder))
     assert {name.removeprefix("model.") for name in after} == set(before)
     assert all((folder / name).stat().st_mode & 0o777 == 0o666 & ~UMASK for name in files)
 
@@ -135,24 +124,23 @@ DAMAGES = {
 @pytest.mark.parametrize("what", DAMAGES)
 def test_the_proof_sees(trained, what):
     change, message = DAMAGES[what]
-    change_weights(trained.folder / "export/model.ema.safetensors", change)
-    export = section("export", variants=["main", "ema"], default_variant="main")
-    inputs = ExportInputs(*(trained.folder / name for name in ("model", "tokenizer")), [trained.folder / "shards"])
+    change_weights(trained / "export/model.ema.safetensors", change)
+    asked = section("export", variants=["main", "ema"], default_variant="main")
+    inputs = ExportInputs(trained / "model", trained / "tokenizer", [trained / "shards"])
     with pytest.raises(UserError, match=rf"differs from the trained model, .*variant ema.*{message}"):
-        hub_folder.prove(trained.folder / "export", inputs, export, Path("out"))
+        hub_folder.prove(trained / "export", inputs, asked, Path("out"))
 
 
 def test_a_model_that_cannot_be_proven_is_not_kept(trained):
     """A model that has diverged: not a number equals nothing. Nothing is left, and the message says so."""
-    change_weights(trained.folder / "model/ema.safetensors", lambda weights: weights[NAME].fill_(math.nan))
-    files = ["model.safetensors", "ema.safetensors", "config.json"]
-    trained.write_manifest("model", files, ["tokenizer", "shards"])
-    before = [*(trained.folder / "results/export").iterdir()]
-    done = trained.export("new")
+    change_weights(trained / "model/ema.safetensors", lambda weights: weights[NAME].fill_(math.nan))
+    write_manifest(trained, "model", FILES, ["tokenizer", "shards"])
+    before = [*(trained / "results/export").iterdir()]
+    done = export(trained, "new")
     assert done.returncode == 1
     assert "differs from the trained model, so it is deleted: variant" in done.stderr
     assert "Traceback" not in done.stderr
-    assert [*(trained.folder / "results/export").iterdir()] == before
+    assert [*(trained / "results/export").iterdir()] == before
 
 
 def test_a_hidden_word_of_a_held_out_sentence_is_guessed(exported):

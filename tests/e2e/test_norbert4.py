@@ -1,9 +1,7 @@
-"""A NorBERT4 from text to its card, with a suite and a task, and one that continues a model of the Hub, really run."""
+"""A NorBERT4 from text to its card, with a suite and a task, and one that continues a published one, really run."""
 
 import copy
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,11 +9,9 @@ from safetensors.torch import load_file
 
 from babelmill.core.files import read_json
 from conftest import ROOT, SMALL, WORDS, Workspace
-from helpers.hub.hub_server import HubServer, hub_here
 from helpers.models.published import norbert4, write_norbert4
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("norbert4")]  # one process runs the workflow
-PUBLISHED = "HPLT/hplt_gpt_bert_base_3_0_nob_Latn"
 TASK = {
     **{"train": ["rows.tsv"], "test": ["others.tsv"], "language": "eng", "text": "{sentence}", "label": "class"},
     "tuning": {"epochs": 2, "batch": 16, "longest": 32},
@@ -24,24 +20,10 @@ PAIRS = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad"
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory) -> Path:
-    """A published model, with the names and files of its repository."""
-    write_norbert4(folder := tmp_path_factory.mktemp("published"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def hub(theirs, tmp_path_factory) -> Iterator[HubServer]:
-    """A Hub on this machine with this model."""
-    with pytest.MonkeyPatch.context() as patch, hub_here(patch, tmp_path_factory.mktemp("cache")) as server:
-        server.commit(f"models/{PUBLISHED}", {file.name: file.read_bytes() for file in theirs.iterdir()})
-        yield server
-
-
-@pytest.fixture(scope="module")
-def made(built, hub, tmp_path_factory) -> Workspace:
+def made(built, tmp_path_factory) -> Workspace:
     """The small workflow with both models."""
     workspace = Workspace(shutil.copytree(built, tmp_path_factory.mktemp("norbert4") / "work", symlinks=True))
+    write_norbert4(workspace.path / "published")
     words = WORDS["eng"].split()
     rows = "".join(f"the {word} {words[i - 3]}\t{'ab'[i % 2]}\n" for i, word in enumerate(words))
     (workspace.path / "rows.tsv").write_text("sentence\tclass\n" + rows)
@@ -57,7 +39,7 @@ def made(built, hub, tmp_path_factory) -> Workspace:
         },
         "more": {
             "languages": ["eng"],
-            "model": {"architecture": "norbert4", "source": PUBLISHED},
+            "model": {"architecture": "norbert4", "source": "./published"},
             "train": {"objective": "diffusion", "max_steps": 2},
             "evaluation": {"tasks": ["mine"], "task_seeds": [1]},
         },
@@ -86,11 +68,11 @@ def test_suite_and_task(made):
     assert 0 <= read_json(made.path / "results/of/nor/tune/mine.1/scores.json")["languages"]["eng"]["score"] <= 1
 
 
-def test_a_model_of_the_hub_goes_on(made, hub, theirs):
+def test_a_published_model_goes_on(made):
     """With its shape and weights, by another objective; the export has been proven equal to what was trained."""
     config = read_json(made.path / "results/of/more/train/config.json")
     assert {key: config[key] for key in norbert4()[0]} == norbert4()[0]
-    before = torch.load(theirs / "pytorch_model.bin")
+    before = torch.load(made.path / "published/pytorch_model.bin")
     after = load_file(made.path / "results/of/more/export/model.safetensors")
     assert after.keys() == before.keys() - {"classifier.emb2vocab.weight"}
     for name, tensor in after.items():

@@ -10,6 +10,7 @@ from babelmill.core.files import read_json, sha256
 from conftest import Workspace
 from helpers.damage import flip_a_bit
 from helpers.hub.hub_server import Fault
+from helpers.hub.hub_stage import PROGRAM
 from helpers.hub.hub_uploads import ATTRIBUTES
 
 pytestmark = pytest.mark.slow
@@ -19,10 +20,6 @@ NAME = "models/ada/babybabellm-gptbert-eng"
 RECEIPT = "published/eng.json"
 SETTINGS = "results/settings/publish/eng.json"
 LARGE = {"model.safetensors", "model.main.safetensors"}
-# Waiting between attempts is not what is tested.
-PROGRAM = (
-    "import runpy, time; time.sleep = lambda seconds: None; runpy.run_module('babelmill.publish', run_name='__main__')"
-)
 
 
 @pytest.fixture
@@ -54,7 +51,7 @@ class Publisher(Workspace):
 
     def stage(self):
         """The stage by hand, without Snakemake and without waiting; the last line of its log."""
-        done = self.python("-c", PROGRAM, SETTINGS)
+        done = self.python("-c", PROGRAM.format(module="babelmill.publish"), SETTINGS)
         assert "Traceback" not in done.stderr and TOKEN not in done.stdout + done.stderr
         return done.returncode, done.stderr.splitlines()[-1]
 
@@ -109,6 +106,7 @@ def test_one_commit_a_receipt_and_nothing_twice(hub, work):
     work.publish()
     assert len(repository.history) == 2
     assert sorted(repository.history[1]["changed"]) == ["README.md", "manifest.json"]
+    assert b"\nAnother sentence.\n" in content(hub)["README.md"], "what only the user can say"
     assert uploads(hub) == 0, "only what changed is committed"
     assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES}
 
@@ -126,20 +124,11 @@ def test_visibility_and_owner(hub, work):
     assert hub.count("whoami") == 0
 
 
-# Each breaks one request of a first publication, once.
-FAULTS = {
-    "account 500": Fault("whoami", status=500),
-    "upload cut, done": Fault("PUT /storage", drop="after"),
-    "commit cut, done": Fault("/commit/", drop="after"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_faults_that_pass(hub, work, fault):
+def test_faults_that_pass(hub, work):
     """The outcome is that of an undisturbed run: one commit, each large file once in the storage, a receipt."""
-    hub.faults.append(broken := FAULTS[fault])
+    hub.faults += [Fault("whoami", status=500), Fault("PUT /storage", drop="after"), Fault("/commit/", drop="after")]
     receipt = work.publish()
-    assert broken.times == 0, "the fault did not come up"
+    assert not any(fault.times for fault in hub.faults), "a fault did not come up"
     repository = hub.repositories[NAME]
     assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES}
     assert len(repository.history) == 1
@@ -150,9 +139,6 @@ def test_faults_that_pass(hub, work, fault):
 def test_a_fault_that_stays(hub, work):
     """An error and no receipt; the next run uploads nothing again."""
     work.snakemake(RECEIPT, "--dry-run")  # which writes the settings
-    hub.faults.append(Fault("whoami", status=403))
-    code, line = work.stage()
-    assert code == 1 and "the token of HF_TOKEN or `hf auth login` may not write to the repository {username}/" in line
     hub.faults.append(Fault("/commit/", status=503, times=5))
     code, line = work.stage()
     assert code == 1 and "could not be published: 503 broken on purpose; run the same command again" in line
@@ -162,30 +148,35 @@ def test_a_fault_that_stays(hub, work):
     assert uploads(hub) == 0 and len(hub.repositories[NAME].history) == 1
 
 
-def test_a_card_that_the_hub_refuses(hub, work):
-    answer = {"errors": [{"message": '"license" must be one of [mit, other]'}]}
-    hub.faults.append(Fault("validate-yaml", status=400, body=json.dumps(answer).encode(), times=9))
+CARD = {"errors": [{"message": '"license" must be one of [mit, other]'}]}
+ECHO = {"error": f"Invalid: {TOKEN}"}
+REFUSED = "the token of HF_TOKEN or `hf auth login` may not write to the repository "
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "status", "answer", "words"),
+    [
+        ("validate-yaml", 400, CARD, "model card: Invalid metadata in README.md. - " + CARD["errors"][0]["message"]),
+        ("whoami", 401, ECHO, REFUSED + r"{username}/"),
+        ("/commit/", 403, ECHO, "(403 Invalid: <token>)"),
+    ],
+)
+def test_what_the_hub_refuses(hub, work, endpoint, status, answer, words):
+    """Said at once, and once, in a line that does not repeat the token even where the Hub does."""
+    hub.faults.append(Fault(endpoint, status=status, body=json.dumps(answer).encode(), times=99))
     line = work.publish(check=False)
-    assert (
-        'does not accept the model card: Invalid metadata in README.md. - "license" must be one of [mit, other]' in line
-    )
-
-
-def test_somebody_else_commits_meanwhile(hub, work):
-    """Their file stays, and ours go on top of it."""
-
-    def commit():
-        hub.commit(NAME, content(hub) | {"notes.md": b"by hand"})
-
-    hub.faults.append(Fault("/commit/", meanwhile=commit))
-    work.publish()
-    assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES, "notes.md": b"by hand"}
-    assert hub.count("/commit/") == 2 and len(hub.repositories[NAME].history) == 1
+    assert words in line and (answer is CARD or line.startswith(REFUSED))
+    assert hub.count(endpoint) == 1
 
 
 def test_what_is_no_longer_ours_is_deleted_and_what_never_was_stays(hub, work):
+    """Also what somebody commits in the middle of our commit, which goes on top of it."""
+    theirs = {".gitattributes": ATTRIBUTES, "notes.md": b"by hand"}
+    hub.faults.append(Fault("/commit/", meanwhile=lambda: hub.commit(NAME, theirs)))
     work.publish()
-    hub.commit(NAME, content(hub) | {"notes.md": b"by hand", "config.json": b"{}"})
+    assert content(hub) == work.folder() | theirs
+    assert hub.count("/commit/") == 2 and len(hub.repositories[NAME].history) == 1
+    hub.commit(NAME, content(hub) | {"config.json": b"{}"})
     path = work.path / "converted/eng/manifest.json"
     values = json.loads(path.read_text())
     del values["files"]["training_history.png"], values["sha256"]
@@ -193,31 +184,21 @@ def test_what_is_no_longer_ours_is_deleted_and_what_never_was_stays(hub, work):
     assert work.stage()[0] == 0
     assert hub.repositories[NAME].history[-1]["deleted"] == ["training_history.png"]
     assert sorted(hub.repositories[NAME].history[-1]["changed"]) == ["config.json", "manifest.json"]
-    assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES, "notes.md": b"by hand"}
+    assert content(hub) == work.folder() | theirs
 
 
-def test_a_repository_of_another_model_is_left_alone(hub, work):
+def test_what_cannot_be_published(hub, work):
+    """A repository that ignores files, or holds another model; a damaged folder, of which nobody is asked."""
+    hub.commit(NAME, {".gitattributes": ATTRIBUTES, ".gitignore": b"*.png\n"})
+    assert "training_history.png did not arrive; does a .gitignore there name it?" in work.publish(check=False)
     work.settings(repo_template="{username}/one")
     assert work.snakemake("published/deu.json")
     before = dict(content(hub, "models/ada/one"))
     assert "ada/one contains the model deu, not eng" in work.publish(check=False)
     assert content(hub, "models/ada/one") == before
-
-
-def test_a_damaged_folder_is_not_published(hub, work):
+    hub.log.clear()
     flip_a_bit(work.path / "converted/eng/model.safetensors")
-    assert "model.safetensors: damaged" in work.publish(check=False)
-    assert hub.log == []
-
-
-@pytest.mark.parametrize(("endpoint", "message"), [("whoami", "Unauthorized"), ("/commit/", "Invalid: <token>")])
-def test_a_token_that_is_not_accepted(hub, work, endpoint, message):
-    """Said at once, and once, in a line that does not repeat the token even where the Hub does."""
-    echo = json.dumps({"error": f"Invalid: {TOKEN}"}).encode()
-    hub.faults.append(Fault(endpoint, status=401, body=echo, times=99))
-    line = work.publish(check=False)
-    assert line.startswith("the token of HF_TOKEN or `hf auth login` may not write to ") and f"(401 {message})" in line
-    assert hub.count(endpoint) == 1
+    assert "model.safetensors: damaged" in work.publish(check=False) and hub.log == []
 
 
 @pytest.mark.parametrize(
@@ -266,8 +247,3 @@ def test_a_folder_is_published_by_hand(hub, work):
         ("results/of/eng/corpus", "lab/mine", "has the results of the stage corpus, not a converted model"),
     ):
         assert words in work.python("-m", "babelmill", "publish", folder, "--repo", name).stderr
-
-
-def test_files_that_the_repository_ignores_are_missed(hub, work):
-    hub.commit(NAME, {".gitattributes": ATTRIBUTES, ".gitignore": b"*.png\n"})
-    assert "training_history.png did not arrive; does a .gitignore there name it?" in work.publish(check=False)

@@ -14,6 +14,19 @@ pytestmark = pytest.mark.slow
 
 COMMAND = ["rehost", "lab/old-", "--masked-target", "next"]  # weights of nobody's training: they cannot tell
 DONE = ("eng", "nld")
+FILES = "model.safetensors, model_ema.safetensors, model_main.safetensors"
+SAID = {
+    "bert": "skipped: not a GPT-BERT (model_type bert)",
+    "card": "the front matter of README.md: not valid YAML",
+    "code": "contains more than tensors and plain values",
+    "deu": " has no tokenizer.json; name another repository or a file with --tokenizer",
+    "empty": "has no file of weights",
+    "eng": f"main and ema in {FILES}, 22.2 k parameters, masked target next",
+    "fra": "model.safetensors: truncated or damaged",
+    "nld": "main in model.safetensors, 22.2 k parameters, masked target next",
+    "none": "skipped: it has no config.json; name the file with its shape by --config",
+    "zho": "its tokenizer has 97 entries, but its embedding only 96 rows",
+}
 
 
 def head(hub, name: str) -> dict[str, bytes]:
@@ -43,6 +56,7 @@ def story(tmp_path_factory):
         told["killed"] = program.wait()
         told["after"] = {name: len(hub.repositories[f"models/lab/old-{name}"].history) for name in DONE}
         hub.faults.append(Fault("/lab/old-nld/commit/", status=429, headers={"Retry-After": "1"}))
+        hub.faults.append(Fault("/lab/old-nld/commit/", drop="after"))  # it is there, but the answer is lost
         told["resumed"] = run_module("babelmill", *COMMAND, "--push", cwd=folder)
         hub.log.clear()
         told["again"] = run_module("babelmill", *COMMAND, "--push", cwd=folder)
@@ -53,23 +67,12 @@ def story(tmp_path_factory):
 def test_a_look_says_a_line_of_each_and_writes_nothing(story):
     """What is damaged, incomplete, or something else has its line, and the rest is done."""
     messages = lines(story["dry"])
-    assert story["dry"].returncode == 1 and list(messages) == [
-        f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")
-    ]
-    assert messages["lab/old-bert"] == "skipped: not a GPT-BERT (model_type bert)"
-    assert "model.safetensors: truncated or damaged" in messages["lab/old-fra"]
-    assert " has no tokenizer.json; name another repository or a file with --tokenizer" in messages["lab/old-deu"]
-    assert (
-        messages["lab/old-zho"]
-        == "failed: the tokenizer has 97 entries, the model only 96: this is not the model's own tokenizer"
-    )
-    found = "22.2 k parameters, masked target next"
-    for name, files in {
-        "eng": "main and ema in model.safetensors, model_ema.safetensors, model_main.safetensors",
-        "nld": "main in model.safetensors",
-    }.items():
-        made = f"ready in rehosted/lab/old-{name}, --push writes it to lab/old-{name}"
-        assert messages[f"lab/old-{name}"] == f"{files}, {found}; {made}"
+    assert story["dry"].returncode == 1 and list(messages) == [f"lab/old-{name}" for name in SAID]
+    for name, words in SAID.items():
+        assert words in messages[f"lab/old-{name}"]
+        made = f"; ready in rehosted/lab/old-{name}, --push writes it to lab/old-{name}"
+        assert messages[f"lab/old-{name}"].endswith(made) == (name in DONE)
+    assert any("cursor=3" in line for line in story["asked"]), "the list of models has several pages"
     assert not [line for line in story["asked"] if re.match("POST|PUT|DELETE", line)]
     assert story["dry"].stderr.count("comparisons with the training model: difference at most") == len(DONE)
 
@@ -97,15 +100,9 @@ def test_what_others_wrote_stays(story):
     """Files that are not replaced, what the old card declares, and those of its sections that are not about files."""
     hub, before = story["hub"], story["before"]["models/lab/old-eng"]
     now, made = head(hub, "old-eng"), read_json(story["folder"] / "rehosted/lab/old-eng/manifest.json")
-    assert {name for name in before if now[name] == before[name]} == (
-        {
-            ".gitattributes",
-            "notes.txt",
-            "model_main.safetensors",
-            "model_ema.safetensors",
-            "original_project_config.json",
-        }
-    )
+    weights = {"model_main.safetensors", "model_ema.safetensors"}
+    others = {".gitattributes", "notes.txt", "original_project_config.json"}
+    assert {name for name in before if now[name] == before[name]} == weights | others
     assert set(now) == set(before) | set(made["files"]) | {"manifest.json"}
     assert hub.repositories["models/lab/old-eng"].history[0]["deleted"] == []
     card = now["README.md"].decode()
@@ -119,9 +116,15 @@ def test_what_others_wrote_stays(story):
 
 
 def test_with_the_tokenizer_of_another_repository(story):
-    """A private repository stays private."""
-    repository = story["hub"].repositories["models/lab/old-deu"]
+    """A private repository stays private. Somebody's commit in between is not overwritten."""
+    hub, name = story["hub"], "models/lab/old-deu"
+    repository = hub.repositories[name]
     command = ["rehost", "lab/old-deu", "--masked-target", "next", "--push", "--tokenizer", "lab/old-eng"]
+    theirs = head(hub, "old-deu") | {"theirs.txt": b"theirs"}
+    hub.faults.append(Fault("/lab/old-deu/commit/", meanwhile=lambda: hub.commit(name, theirs)))
+    done = run_module("babelmill", *command, cwd=story["folder"])
+    assert re.search(r"failed: lab/old-deu was at \w+, but is at \w+ now: run the same command again", done.stdout)
+    assert not repository.history
     done = run_module("babelmill", *command, cwd=story["folder"])
     assert done.returncode == 0 and ", private; pushed to lab/old-deu" in lines(done)["lab/old-deu"]
-    assert len(repository.history) == 1 and repository.private
+    assert len(repository.history) == 1 and repository.private and "theirs.txt" in head(hub, "old-deu")

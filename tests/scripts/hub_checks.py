@@ -62,13 +62,11 @@ def main_output(output):
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_weight_is_found(cls):
     """But for a classification head, which is new. Nothing is left over: other classes expect the language model's head."""
-    _, report = cls.from_pretrained(FOLDER, trust_remote_code=True, output_loading_info=True)
+    model, report = cls.from_pretrained(FOLDER, trust_remote_code=True, output_loading_info=True)
     parts = ["weight", "bias", *(["scale"] if NORBERT4 else [])]
     new = {HEAD + part for part in parts} if "Classification" in cls.__name__ else set()
     assert set(report["missing_keys"]) == new
-    assert not report["mismatched_keys"]
-    assert not list(cls.from_pretrained(FOLDER, trust_remote_code=True).buffers())
-    assert not report["unexpected_keys"]
+    assert not (report["mismatched_keys"] or report["unexpected_keys"] or list(model.buffers()))
 
 
 def test_config_and_tokenizer(tokenizer):
@@ -81,17 +79,12 @@ def test_config_and_tokenizer(tokenizer):
     assert set(encoded) == {"input_ids", "attention_mask", "offset_mapping"}
     assert encoded["input_ids"] == tokenizer("the cat")["input_ids"] + tokenizer("a dog")["input_ids"]
     assert encoded["input_ids"][0] == 1 and encoded["offset_mapping"][0] == (0, 0)
-    processor = AutoProcessor.from_pretrained(FOLDER, trust_remote_code=True, padding_side="right")
-    assert processor("the cat")["input_ids"] == tokenizer("the cat")["input_ids"]
 
 
-@pytest.mark.parametrize("text", ["  two  spaces\n\nß ﬁ 漢字 👩‍👩‍👧 ", "é e\u0301 \u00a0\x00"])
-def test_tokenizer_gives_every_text_back(tokenizer, text):
-    assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
-
-
-def test_the_mask_takes_the_space_before_it(tokenizer, tmp_path):
+def test_the_tokenizer_loses_nothing_but_the_space_before_a_mask(tokenizer, tmp_path):
     """After saving and loading too."""
+    for text in ("  two  spaces\n\nß ﬁ 漢字 👩‍👩‍👧 ", "é e\u0301 \u00a0\x00"):
+        assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
     tokenizer.save_pretrained(tmp_path)
     wanted = [*tokenizer("The black")["input_ids"], 4, *tokenizer(" sat", add_special_tokens=False)["input_ids"]]
     for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
@@ -126,25 +119,22 @@ def test_text_generation_continues():
 
 
 def test_alignment(batch):
-    """`mlm` is `mntp` moved by one, and the causal model's scores are unmoved."""
+    """`mlm` is `mntp` moved by one, and the causal model's scores are unmoved.
+
+    In a model that was trained on the masked token itself, `mlm` is as trained, `mntp` is moved to the left, and labels
+    stand where the scores do.
+    """
     aligned, raw = (load(AutoModelForMaskedLM, logits_alignment=name)(**batch).logits for name in ("mlm", "mntp"))
     close(aligned[:, 1:], raw[:, :-1], 0)
     assert (aligned[:, 0] == 0).all()
     causal = load(AutoModelForCausalLM, attention_mode="bidirectional", use_cache=False)
     close(causal(**batch).logits, raw, 0)
-
-
-def test_alignment_of_a_model_that_was_trained_on_the_masked_token_itself(batch):
-    """Then `mlm` is as trained, `mntp` is moved to the left, and labels stand where the scores do."""
-    settings = {"masked_target": "same"}
-    aligned, moved = (load(AutoModelForMaskedLM, logits_alignment=name, **settings) for name in ("mlm", "mntp"))
-    raw = load(AutoModelForMaskedLM, logits_alignment="mntp")(**batch).logits
-    close(aligned(**batch).logits, raw, 0)
-    close(moved(**batch).logits[:, :-1], raw[:, 1:], 0)
-    labels = batch["input_ids"]
-    wanted = torch.nn.functional.cross_entropy(raw.flatten(0, 1).float(), labels.flatten())
-    for model in (aligned, moved):
-        close(model(**batch, labels=labels).loss, wanted, 1e-6)
+    both = [load(AutoModelForMaskedLM, logits_alignment=name, masked_target="same") for name in ("mlm", "mntp")]
+    aligned, moved = (model(**batch, labels=batch["input_ids"]) for model in both)
+    close(aligned.logits, raw, 0)
+    close(moved.logits[:, :-1], raw[:, 1:], 0)
+    wanted = torch.nn.functional.cross_entropy(raw.flatten(0, 1).float(), batch["input_ids"].flatten())
+    close(torch.stack([aligned.loss, moved.loss]), wanted.expand(2), 1e-6)
 
 
 def test_a_mistake_is_an_error(batch):
@@ -226,17 +216,13 @@ def test_outputs(batch):
 def test_half_precision(cls, dtype, batch):
     """`half()`, `bfloat16()`, and the same asked of `from_pretrained`."""
     torch.manual_seed(0)
-    model = load(cls)
+    model, real = load(cls), batch["attention_mask"] == 1
     exact = main_output(model(**batch))
-    model = model.half() if dtype == torch.float16 else model.bfloat16()
-    found = main_output(model(**batch))
-    assert found.dtype == dtype
+    found = main_output(model.to(dtype)(**batch))
+    assert found.dtype == dtype == main_output(load(cls, dtype=dtype)(**batch)).dtype
     if cls in LANGUAGE_MODELS:
-        real = batch["attention_mask"] == 1
-        close(found.double().softmax(-1)[real], exact.softmax(-1)[real], 0.1)
-    else:
-        close(found.double(), exact, 0.1 * exact.abs().max().item())
-    assert main_output(load(cls, dtype=dtype)(**batch)).dtype == dtype
+        found, exact = found.double().softmax(-1)[real], exact.softmax(-1)[real]
+    close(found.double(), exact, 0.1 * exact.abs().max().item())
 
 
 # Generation.
@@ -257,10 +243,6 @@ def test_cache_changes_no_token(tokenizer, options):
     wanted = model.generate(**batch, use_cache=False, **settings)
     assert found.tolist() == wanted.tolist()
     assert found.shape[1] == batch["input_ids"].shape[1] + 24
-    if not options:
-        for row, text in enumerate(TEXTS):
-            alone = model.generate(**tokenizer(text, return_tensors="pt"), **settings)
-            assert alone[0, -24:].tolist() == found[row, -24:].tolist()
 
 
 def test_a_bidirectional_model_refuses_a_cache():
@@ -277,7 +259,7 @@ def test_losses(batch):
     """Labels stand where their token does, in both language models and both alignments."""
     ids, mask = batch["input_ids"], batch["attention_mask"]
     labels = torch.where(mask == 1, ids, -100)
-    models = [load(AutoModelForMaskedLM, logits_alignment=name) for name in ("mlm", "mntp")]
+    models = (load(AutoModelForMaskedLM, logits_alignment=name) for name in ("mlm", "mntp"))
     close(*(model(**batch, labels=labels).loss for model in models))
     causal = load(AutoModelForCausalLM)
     output = causal(**batch, labels=labels)
@@ -344,11 +326,9 @@ def test_untrained_model_is_initialised():
     for name, weight in weights.items():
         if name.endswith("lambdas"):
             assert weight.tolist() == ([0.5] if len(weight) == 1 else [0.0, 0.0, 1.0, 0.0, 1.0, 0.0])
-        elif name.endswith("scale"):
-            assert (weight == 0).all()
         elif "alphas" in name:
             assert weight.tolist() == [0.0] * (len(weight) - 1) + [1.0]
-        elif name.endswith("bias"):
+        elif name.endswith(("scale", "bias")):
             assert (weight == 0).all()
         elif "layer_norm" in name:
             assert (weight == 1).all()
@@ -391,7 +371,7 @@ def test_babylm_fine_tuning(tokenizer):
 
 
 def test_babylm_multilingual_fine_tuning(tokenizer):
-    """With a configuration of the caller's, another padding token, long padding, and all but the new head frozen."""
+    """With a configuration of the caller's, another padding token, and long padding."""
     config = AutoConfig.from_pretrained(FOLDER, num_labels=3, finetuning_task="xnli", trust_remote_code=True)
     torch.manual_seed(0)
     model = load(AutoModelForSequenceClassification, config=config)
@@ -399,10 +379,6 @@ def test_babylm_multilingual_fine_tuning(tokenizer):
     padded = tokenizer(TEXTS, TEXTS[::-1], padding="max_length", max_length=128, truncation=True, return_tensors="pt")
     alone = tokenizer(TEXTS[0], TEXTS[2], return_tensors="pt")
     close(model(**padded).logits[0], model(**alone).logits[0])
-    heads = [name for name, _ in model.named_parameters() if "classifier" in name or name.startswith("score")]
-    assert [*filter(lambda name: name.startswith(HEAD), heads)] == [f"{HEAD}weight", f"{HEAD}bias"] + (
-        [f"{HEAD}scale"] if NORBERT4 else []
-    )
 
 
 # Compilation and adapters. Compiled graphs are run by PyTorch (`aot_eager`): what is in question is whether the model can be

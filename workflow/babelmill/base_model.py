@@ -34,7 +34,7 @@ from babelmill.release.folder.loading import tokenizer_of
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.stages import BaseModelStage
 from babelmill.tokens import characters
-from babelmill.tokens.tokenizer_file import FILES, has_our_tokens, load_tokenizer, roles_of, vocab_size
+from babelmill.tokens.tokenizer_file import FILES, has_our_tokens, load_tokenizer, roles_of
 
 log = logging.getLogger("babelmill.base_model")
 
@@ -52,22 +52,15 @@ def check_architecture(settings: BaseModelStage, kind: str, config: dict[str, An
 
 
 def write_tokenizer(folder: Path, paths: dict[str, Path], adapt: bool, rows: int, where: str) -> list[str]:
-    """Write the tokenizer's files and return their names. `adapt`: see `adapted_tokenizer`.
-
-    A UserError says that the tokenizer has more entries than the embedding has `rows`.
-    """
-    adapted = adapt and "tokenizer.json" in paths and has_our_tokens(load_tokenizer(paths["tokenizer.json"]))
+    """Write the tokenizer's files and return their names. `adapt`: see `adapted_tokenizer`; `rows`: `check_entries`."""
     for name, path in paths.items():
-        if adapted and name == "tokenizer.json":
-            foreign_model.adapted_tokenizer(path).save(str(folder / name))
-        else:
-            copy_file(path, folder / name)
+        copy_file(path, folder / name)
     drop_code(folder / "tokenizer_config.json")
-    if "tokenizer.json" in paths and (entries := vocab_size(load_tokenizer(folder / "tokenizer.json"))) > rows:
-        raise UserError(
-            f"{where}: its tokenizer has {entries:,} entries, but its embedding only {rows:,} rows: they do not belong"
-            " together"
-        )
+    if (own := folder / "tokenizer.json").is_file():
+        tokenizer = load_tokenizer(own)
+        foreign_model.check_entries(tokenizer, rows, where)
+        if adapt and has_our_tokens(tokenizer):
+            foreign_model.adapted_tokenizer(own).save(str(own))
     return list(paths)
 
 
@@ -82,15 +75,15 @@ def run(job: Job[BaseModelStage]) -> None:
     local = next(iter(job.settings.sources), None)
     files = in_a_folder(Path(local)) if local else of_source(MODEL, job.settings.source or {})
     log.info("%s", files.where)
-    (keep_unchanged if job.settings.unchanged else write_to_continue)(job, files)
+    config = read_object(foreign_model.require_config(files), f"{files.where}: config.json")
+    (keep_unchanged if job.settings.unchanged else write_to_continue)(job, files, config)
     if not local:
         revisions.record(MODEL.repo_type, **files.figures)
 
 
-def write_to_continue(job: Job[BaseModelStage], files: Files) -> None:
+def write_to_continue(job: Job[BaseModelStage], files: Files, config: dict[str, Any]) -> None:
     """Write the tensors of a model, its configuration and its tokenizer, so that training can continue it."""
     settings, where = job.settings, files.where
-    config = read_object(foreign_model.require_config(files), f"{where}: config.json")
     kind = foreign_model.kind_of(config, where)
     check_architecture(settings, kind, config, where)
     weights, key = foreign_model.open_weights(files.get(foreign_model.weight_files(files)), where)
@@ -136,19 +129,16 @@ def all_numbers(tensor: torch.Tensor) -> bool:
     return all(bool((part.float() if part.element_size() == 1 else part).isfinite().all()) for part in parts)
 
 
-def keep_unchanged(job: Job[BaseModelStage], files: Files) -> None:
+def keep_unchanged(job: Job[BaseModelStage], files: Files, config: dict[str, Any]) -> None:
     """Write the files of a model that is measured as it is: weights, configuration, tokenizer.
 
     A UserError says that it needs code of its author, or has no tokenizer that tells which characters a token covers.
     """
     where = files.where
-    config = read_object(foreign_model.require_config(files), f"{where}: config.json")
     if "auto_map" in config:
         raise UserError(f"{where} needs code of its author, which is never run here; `babelmill score` can be told to")
     check_layers(config, where)
-    names = foreign_model.weight_files(files)
-    indices = [name for name in files.names if name.endswith(".index.json")]
-    found = files.get(list(dict.fromkeys(["config.json", *names, *indices]))) | files.some(*FILES)
+    found = files.get(foreign_model.files_to_load(files))
     with atomic_folder(job.out) as folder:
         for name, path in found.items():
             copy_file(path, folder / name)

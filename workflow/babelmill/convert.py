@@ -37,16 +37,15 @@ def convert(job: Job[ConvertStage]) -> None:
     manifest.verify_upstream(evaluated, export_folder, *corpus_folders)
     manifest.verify_upstream(export_folder, train, tokenizer_folder)
     evaluation = read_json(evaluated / "evaluation.json")
-    scores, overlaps, tuned = {}, {}, {}
+    suites, tuned = dict[str, SuiteScores](), {}
     for folder in (*scored, *tuned_folders):
         about, found = manifest.verify(folder, "scores.json")["settings"], read_json(folder / "scores.json")
         manifest.verify_upstream(folder, export_folder)
-        if "suite" not in about:
+        if "suite" in about:
+            overlap = overlap_of(folder)
+            suites[about["suite"]] = SuiteScores(settings.suites[about["suite"]], found, overlap and read_json(overlap))
+        else:
             tuned[f"{about['task']}/{about['seed']}"] = found
-            continue
-        scores[about["suite"]] = found
-        if path := overlap_of(folder):
-            overlaps[about["suite"]] = read_json(path)
     exported = ExportStage.from_content(export["settings"], export_folder).export
     asked = TokenizerStage.from_content(manifest.read(tokenizer_folder)["settings"], tokenizer_folder)
     source = (settings.source or asked.of_model) if asked.of_model else asked.tokenizer.source
@@ -63,9 +62,7 @@ def convert(job: Job[ConvertStage]) -> None:
     without_code = transformers_own(config)
     facts: dict[str, Any] = dict(
         name=settings.name,
-        variants=list(exported.variants),
-        default_variant=exported.default_variant,
-        logits_alignment=exported.logits_alignment,
+        export=exported,
         parameters=model["figures"]["parameters"],
         code={name: entry["sha256"] for name, entry in export["files"].items() if name.endswith(".py")},
         languages={code: settings.language_table[code] for code in settings.languages},
@@ -79,7 +76,7 @@ def convert(job: Job[ConvertStage]) -> None:
         **settings.card.model_dump(),
         evaluation=evaluation,
         snapshots=names(export_folder),
-        suites=[SuiteScores(title, scores[name], overlaps.get(name)) for name, title in settings.suites.items()],
+        suites=[suites[name] for name in settings.suites],
         tuned=summarize(tuned.values()),
         about_tasks=settings.tasks,
         corpora=corpora,
@@ -96,14 +93,16 @@ def convert(job: Job[ConvertStage]) -> None:
             write_json(folder / "config.json", config)
         files += card.write(folder)
         upstream = [export_folder, evaluated, *scored, *tuned_folders, train, tokenizer_folder, *corpus_folders]
-        known: dict[str, Any] = {"evaluation": evaluation} | ({"scores": scores} if scores else {})
         scored_as = in_words(evaluation, exported.default_variant)
-        known["summary"] = f"{short(model['figures']['parameters'])} parameters, {scored_as}: {job.out.as_posix()}"
-        known |= {"tuned": tuned} if tuned else {}
-        known |= {"precision": precision} if precision else {}
-        if snapshots := convert_snapshots(export_folder, folder, settings):
-            known["snapshots"] = snapshots
-        manifest.write(folder, settings, files, upstream, known)
+        known = {
+            "summary": f"{short(model['figures']['parameters'])} parameters, {scored_as}: {job.out.as_posix()}",
+            "evaluation": evaluation,
+            "scores": {name: suite.found for name, suite in suites.items()},
+            "tuned": tuned,
+            "precision": precision,
+            "snapshots": convert_snapshots(export_folder, folder, settings),
+        }
+        manifest.write(folder, settings, files, upstream, {key: value for key, value in known.items() if value})
 
 
 def convert_snapshots(export: Path, folder: Path, settings: ConvertStage) -> dict[str, str]:

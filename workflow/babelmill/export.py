@@ -14,64 +14,36 @@ and there is no other variant. It has its own manifest, so that a program that r
 snapshots. In the repository, each snapshot becomes a branch.
 """
 
-import contextlib
 import dataclasses
-import logging
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from babelmill.config.schema import Export
 from babelmill.config.snapshots import FOLDER
 from babelmill.core import escape, manifest, modules, stage_entry
-from babelmill.core.files import UserError, atomic_folder, copy_file
+from babelmill.core.files import UserError, atomic_folder
 from babelmill.core.places import PACKAGE
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import short
 from babelmill.release.folder.hub_folder import ExportInputs, build, prove
-from babelmill.release.folder.loading import WEIGHTS
 from babelmill.runtime.checkpoint import Snapshots
 from babelmill.stages import CHECKPOINTS, ExportStage
 from babelmill.tokens.vocabulary import published_roles
 
-log = logging.getLogger(__name__)
 
-
-class Snapshot(NamedTuple):
-    """A snapshot in the exported folder: its folder, the weights it was made from, its files, and when it was kept."""
-
-    folder: Path
-    model: Path
-    files: list[str]
-    figures: dict[str, Any]
-
-
-@contextlib.contextmanager
-def built_snapshots(folder: Path, run: Path, inputs: ExportInputs, export: Export) -> Iterator[dict[str, Snapshot]]:
-    """Write the snapshots that a run has kept, which are not proven yet; yield them by name.
-
-    Their models, with which they are compared, are there only inside this context.
-    """
+def build_snapshots(folder: Path, run: Path, inputs: ExportInputs, export: Export) -> dict[Path, Path]:
+    """Write a folder for each snapshot that a run has kept, and return {folder: the weights it was made from}."""
     kept, wanted = Snapshots(run), manifest.read(inputs.model)["figures"].get("snapshots", [])
     if lost := set(wanted) - kept.kept().keys():
         remedy = "train again: snakemake -R train"
         raise UserError(f"{run}: lacks {escape.some(sorted(lost), 3)}, which the training kept; {remedy}")
     one = export.model_copy(update={"variants": ["ema"], "default_variant": "ema"})
-    found = {}
-    with tempfile.TemporaryDirectory(prefix="babelmill-snapshots-") as place:
-        for name, figures in kept.kept().items():
-            target, model = folder / FOLDER / name, Path(place, name)
-            target.mkdir(parents=True)
-            model.mkdir()
-            for file in ("config.json", manifest.NAME):  # the manifest names the weights on which adapters were trained
-                copy_file(inputs.model / file, model / file)
-            for weights in WEIGHTS.values():
-                (model / weights).symlink_to(kept.weights(name).resolve())
-            files = build(target, dataclasses.replace(inputs, model=model), one)
-            found[name] = Snapshot(target, model, files, figures)
-        yield found
+    found = {folder / FOLDER / name: kept.weights(name) for name in kept.kept()}
+    for place, weights in found.items():
+        place.mkdir(parents=True)
+        build(place, dataclasses.replace(inputs, snapshot=weights), one)
+    return found
 
 
 def frozen_file(model: Path, source: Path) -> Path:
@@ -101,13 +73,14 @@ def run(job: Job[ExportStage]) -> None:
         frozen = frozen_file(train, sources[0]) if sources else None
         inputs = ExportInputs(train, tokenizer, settings.folders("shards"), frozen)
         files = build(folder, inputs, settings.export)
-        with built_snapshots(folder, CHECKPOINTS / train.name, inputs, settings.export) as snapshots:
-            pairs = [(snapshot.folder, snapshot.model) for snapshot in snapshots.values()]
-            prove(folder, inputs, settings.export, job.out, pairs)
+        checkpoints = CHECKPOINTS / train.name
+        snapshots = build_snapshots(folder, checkpoints, inputs, settings.export)
+        prove(folder, inputs, settings.export, job.out, snapshots.items())
         shipped = [path for name in files if name.endswith(".py") for path in (PACKAGE / "model").rglob(name)]
         also = modules.of_files([PACKAGE / "release/folder/prove.py", *shipped])
-        for name, snapshot in snapshots.items():
-            manifest.write(snapshot.folder, settings, snapshot.files, [train], snapshot.figures, also=also)
+        for name, figures in Snapshots(checkpoints).kept().items():
+            place = folder / FOLDER / name
+            manifest.write(place, settings, [path.name for path in place.iterdir()], [train], figures, also=also)
             files.append(f"{FOLDER}/{name}/{manifest.NAME}")
         size = (folder / "model.safetensors").stat().st_size
         figures: dict[str, Any] = {"summary": f"{short(size)}B, equal to the trained model"}

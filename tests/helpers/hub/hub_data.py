@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 from torch.nn import functional as F
 
-from babelmill import tokenizer
 from babelmill.config.models import with_our_names
 from babelmill.core import manifest
-from babelmill.core.files import read_json, sha256, write_json
+from babelmill.core.files import sha256, write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
+from babelmill.tokenizer import train
 from babelmill.tokens.shard_file import write_shard
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 from helpers.programs.prepared import run_module
@@ -31,6 +32,7 @@ SENTENCES = [
 ]
 VOCABULARY = 420
 BOS, EOS, PAD, MASK = 1, 2, 3, 4
+FILES = ["model.safetensors", "ema.safetensors", "config.json"]  # of the trained model
 WIDTHS = {"hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 2}
 # Of NorBERT4, a local layer, which sees three tokens on each side, and a global one.
 LOCAL = {"num_layers": 2, "query_key_head_size": 24, "value_head_size": 24, "max_sequence_length": 512}
@@ -63,78 +65,67 @@ def learn(model: torch.nn.Module, rows: torch.Tensor, steps: int = 220, ahead: i
         optimizer.step()
 
 
-class Trained:
-    """Holds the folders `tokenizer`, `shards` and `model` below one folder, and `export.json`."""
+def write_manifest(folder: Path, name: str, files: list[str], upstream=()) -> None:
+    """Write the manifest of a stage's folder below `folder`. Paths are relative, so that the whole can be copied."""
+    with contextlib.chdir(folder):
+        manifest.write(name, any_settings(name), files, upstream)
 
-    def __init__(self, folder: Path, architecture: str):
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        trained = tokenizer.train(iter([SENTENCES * 3]), VOCABULARY, 2)
-        (folder / "tokenizer").mkdir()
-        trained.save(str(folder / "tokenizer/tokenizer.json"))
-        self.write_manifest("tokenizer", ["tokenizer.json"])
-        self.tokenizer = load_tokenizer(folder / "tokenizer/tokenizer.json")
-        self._write_shards()
-        self._write_model(architecture)
-        self.settings()
 
-    @classmethod
-    def at(cls, folder: Path) -> "Trained":
-        """Return the data in a folder, which may be a copy."""
-        trained = cls.__new__(cls)
-        trained.folder = folder
-        return trained
-
-    def write_manifest(self, name: str, files: list[str], upstream=()) -> None:
-        """Write the manifest of a stage's folder. Paths are relative to the whole, so that it can be copied."""
-        with contextlib.chdir(self.folder):
-            manifest.write(name, any_settings(name), files, upstream)
-
-    def _write_shards(self) -> None:
-        tokens, lengths = encode(self.tokenizer, SENTENCES)
+def write_shards(folder: Path) -> None:
+    """Write the shards of the sentences, whose tokenizer is there."""
+    tokenizer = load_tokenizer(folder / "tokenizer/tokenizer.json")
+    tokens, lengths = encode(tokenizer, SENTENCES)
+    digest = sha256(folder / "tokenizer/tokenizer.json")
+    for split in ("train", "validation"):
         texts = np.split(tokens, np.cumsum(lengths)[:-1])
-        digest = sha256(self.folder / "tokenizer/tokenizer.json")
-        for split in ("train", "validation"):
-            path = self.folder / f"shards/{split}.safetensors"
-            batches = ((np.array([BOS, *text, EOS]), np.array([len(text) + 2]), None) for text in texts)
-            write_shard(path, self.tokenizer.get_vocab_size(), digest, batches)
-        self.write_manifest("shards", ["train.safetensors", "validation.safetensors"], ["tokenizer"])
-        longest = max(map(len, texts)) + 2
-        rows = [[BOS, *text.tolist(), EOS] + [PAD] * (longest - len(text) - 2) for text in texts]
-        self.rows = torch.tensor(rows)
+        batches = ((np.array([BOS, *text, EOS]), np.array([len(text) + 2]), None) for text in texts)
+        write_shard(folder / f"shards/{split}.safetensors", tokenizer.get_vocab_size(), digest, batches)
+    write_manifest(folder, "shards", ["train.safetensors", "validation.safetensors"], ["tokenizer"])
 
-    def _write_model(self, architecture: str) -> None:
-        torch.manual_seed(0)
-        kind, shape_kind, sizes = KINDS[architecture]
-        config = shape_kind(self.tokenizer.get_vocab_size(), **WIDTHS | sizes)
-        written = dataclasses.asdict(config)
-        if architecture == "norbert4":
-            written = {"architecture": architecture} | with_our_names(written)
-        model = kind(config).eval()  # it learns without dropout
-        learn(model, self.rows)
-        (self.folder / "model").mkdir()
-        for name, scale in (("model", 1.0), ("ema", 0.9)):
-            weights = {key: value * scale for key, value in model.state_dict().items()}
-            save_file(weights, self.folder / f"model/{name}.safetensors", {"format": "pt"})
-        ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "mask_token_id": MASK}
-        write_json(self.folder / "model/config.json", written | ids)
-        self.write_manifest("model", ["model.safetensors", "ema.safetensors", "config.json"], ["tokenizer", "shards"])
 
-    def settings(self, variants=("main", "ema"), default_variant="main", **more) -> None:
-        """Write the export settings."""
-        export = {"variants": list(variants), "default_variant": default_variant} | more
-        write_json(self.folder / "export.json", export)
+def rows_of(tokenizer: Tokenizer) -> torch.Tensor:
+    """Return the sentences as rows with `<s>` and `</s>`, padded."""
+    tokens, lengths = encode(tokenizer, SENTENCES)
+    texts = torch.tensor(tokens.astype("int64")).split(lengths.tolist())
+    rows = [torch.cat([torch.tensor([BOS]), text, torch.tensor([EOS])]) for text in texts]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
-    def export(self, out: str = "export") -> subprocess.CompletedProcess:
-        """Run the stage in the folder, as the rule does."""
-        made_from = {"train": ["model"], "tokenizer": ["tokenizer"], "shards": ["shards"]}
-        asked = {"languages": ["eng"], "export": read_json(self.folder / "export.json")}
-        settings = write_job(self.folder, "export", out, made_from, **asked)
-        show_as(self.folder / out, self.folder / "results/export" / out)
-        return run_module("babelmill.export", settings, cwd=self.folder)
+
+def write_model(folder: Path, architecture: str) -> None:
+    """Train a model until it knows the sentences, and write it. The averaged weights are the last ones times 0.9."""
+    torch.manual_seed(0)
+    kind, shape_kind, sizes = KINDS[architecture]
+    tokenizer = load_tokenizer(folder / "tokenizer/tokenizer.json")
+    config = shape_kind(tokenizer.get_vocab_size(), **WIDTHS | sizes)
+    written = dataclasses.asdict(config)
+    if architecture == "norbert4":
+        written = {"architecture": architecture} | with_our_names(written)
+    model = kind(config).eval()  # it learns without dropout
+    learn(model, rows_of(tokenizer))
+    (folder / "model").mkdir()
+    for name, scale in (("model", 1.0), ("ema", 0.9)):
+        weights = {key: value * scale for key, value in model.state_dict().items()}
+        save_file(weights, folder / f"model/{name}.safetensors", {"format": "pt"})
+    ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "mask_token_id": MASK}
+    write_json(folder / "model/config.json", written | ids)
+    write_manifest(folder, "model", FILES, ["tokenizer", "shards"])
+
+
+def export(folder: Path, out: str = "export", **changes) -> subprocess.CompletedProcess:
+    """Run the stage in the folder, as the rule does, with these changes of the section `export`."""
+    made_from = {"train": ["model"], "tokenizer": ["tokenizer"], "shards": ["shards"]}
+    asked = {"variants": ["main", "ema"], "default_variant": "main"} | changes
+    settings = write_job(folder, "export", out, made_from, languages=["eng"], export=asked)
+    show_as(folder / out, folder / "results/export" / out)
+    return run_module("babelmill.export", settings, cwd=folder)
 
 
 def make_exported(folder: Path) -> None:
     """Train and export a NorBERT4 into a folder of this name, else a GPT-BERT."""
-    done = Trained(folder, "norbert4" if folder.name == "norbert4" else "gpt_bert").export()
+    (folder / "tokenizer").mkdir(parents=True)
+    train(iter([SENTENCES * 3]), VOCABULARY, 2).save(str(folder / "tokenizer/tokenizer.json"))
+    write_manifest(folder, "tokenizer", ["tokenizer.json"])
+    write_shards(folder)
+    write_model(folder, "norbert4" if folder.name == "norbert4" else "gpt_bert")
+    done = export(folder)
     assert done.returncode == 0, done.stderr

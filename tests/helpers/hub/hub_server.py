@@ -236,7 +236,7 @@ ENDPOINTS = (
     ("POST", "/api/models/NAME/preupload/<branch>", uploads.preupload),
     ("POST", "/api/models/NAME/commit/<branch>", uploads.take_commit),
     ("POST", "/api/models/NAME/branch/<branch>", uploads.create_branch),
-    ("POST", "/NAME.git/info/lfs/objects/<any(batch, verify):action>", uploads.large_files),
+    ("POST", "/NAME.git/info/lfs/objects/batch", uploads.large_files),
     ("PUT", "/storage/NAME/<digest>", uploads.store),
 )
 PARTS = {"KIND": "<any(models, datasets):kind>", "NAME": "<name:name>"}

@@ -1,12 +1,12 @@
 """Define the part of the test Hub that clients write to: accounts, repositories, large files, commits.
 
-It is stricter than the Hub: whatever a client gets wrong is refused, so that tests notice.
+How files travel is a matter of the client, which is huggingface_hub's; what is checked here is what we decide: the card,
+what is in a commit, and on which one it is made.
 """
 
 import base64
 import fnmatch
 import hashlib
-import hmac
 import json
 import math
 import re
@@ -17,18 +17,8 @@ from werkzeug.exceptions import abort
 from werkzeug.wrappers import Request, Response
 
 ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"  # what the Hub puts into a new repository
-SECRET = b"of the storage's signed addresses"
 LFS = (".parquet", ".zst", ".gz", ".safetensors")  # kept as the Hub keeps large files
-LICENCES = (
-    "apache-2.0",
-    "mit",
-    "cc-by-4.0",
-    "cc-by-sa-4.0",
-    "cc-by-nc-4.0",
-    "cc0-1.0",
-    "other",
-    "unknown",
-)  # some of them
+LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "other", "unknown")  # some of them
 
 
 def refuse(status: int, message: str, code: str = "", **more) -> NoReturn:
@@ -106,7 +96,6 @@ def account(hub, request: Request):
 def create_repository(hub, request: Request):
     asked = signed_in(hub, request)
     owner, name = asked["organization"] or "ada", asked["name"]
-    expect(asked.get("type", "model") == "model" and asked["visibility"] in ("public", "private"), "not a model")
     url = f"{hub.url}/{owner}/{name}"
     if owner not in hub.namespaces:
         refuse(403, f"You don't have the rights to create a model under the namespace {owner}")
@@ -117,9 +106,7 @@ def create_repository(hub, request: Request):
 
 
 def set_visibility(hub, request: Request, name: str):
-    repository, asked = writable(hub, request, name), request.get_json()
-    expect(set(asked) == {"visibility"} and asked["visibility"] in ("public", "private"), "unknown settings")
-    repository.private = asked["visibility"] == "private"
+    writable(hub, request, name).private = request.get_json()["visibility"] == "private"
     return {}
 
 
@@ -130,8 +117,7 @@ def validate(hub, request: Request):
 
 def create_branch(hub, request: Request, name: str, branch: str):
     """Create a branch that begins at main."""
-    repository, asked = writable(hub, request, name), request.get_json()
-    expect(set(asked) <= {"startingPoint", "overwrite"} and not asked.get("startingPoint"), "not from main")
+    repository = writable(hub, request, name)
     if branch in repository.branches:
         refuse(409, f"Reference refs/heads/{branch} already exists")
     repository.branches[branch] = repository.branches["main"]
@@ -144,9 +130,7 @@ def preupload(hub, request: Request, name: str, branch: str):
     ignored = files.get(".gitignore", b"").decode().split()
     answers = []
     for asked in request.get_json()["files"]:
-        path, sample = asked["path"], base64.b64decode(asked["sample"], validate=True)
-        expect(len(sample) == min(asked["size"], 512), "the sample is not the beginning of the file")
-        lfs = path.endswith(LFS)
+        path, lfs = asked["path"], asked["path"].endswith(LFS)
         answer = {"path": path, "uploadMode": "lfs" if lfs else "regular"}
         answer["shouldIgnore"] = any(fnmatch.fnmatch(path, pattern) for pattern in ignored)
         if path in files:
@@ -155,31 +139,18 @@ def preupload(hub, request: Request, name: str, branch: str):
     return {"files": answers}
 
 
-def large_files(hub, request: Request, name: str, action: str):
-    objects, asked = writable(hub, request, name).objects, json.loads(request.get_data())
-    if action == "verify":
-        expect(len(objects.get(asked["oid"], b"")) == asked["size"], "this object is not here")
-        return {}
-    expect(asked["operation"] == "upload" and asked["hash_algo"] == "sha256", "not an upload")
-    answers = []
-    for entry in asked["objects"]:
-        answer = {"oid": entry["oid"], "size": entry["size"]}
-        if entry["oid"] not in objects:
-            address = f"/storage/{name}/{entry['oid']}?size={entry['size']}"
-            answer["actions"] = {
-                "upload": {"href": f"{hub.cdn}{address}&signature={sign(address)}"},
-                "verify": {"href": f"{hub.url}/{name}.git/info/lfs/objects/verify"},
-            }
-        answers.append(answer)
+def large_files(hub, request: Request, name: str):
+    """Say where each large file goes that is not in the storage yet."""
+    objects, answers = writable(hub, request, name).objects, []
+    for entry in json.loads(request.get_data())["objects"]:
+        address = {"upload": {"href": f"{hub.cdn}/storage/{name}/{entry['oid']}"}}
+        answers.append(entry | ({} if entry["oid"] in objects else {"actions": address}))
     return {"transfer": "basic", "objects": answers}
 
 
 def store(hub, request: Request, name: str, digest: str):
-    data, size = request.get_data(), request.args["size"]
+    data = request.get_data()
     expect(token_of(request) is None, "the storage must not see the token")
-    signature = sign(f"/storage/{name}/{digest}?size={size}")
-    expect(request.args["signature"] == signature, "the address is not signed by the Hub")
-    expect(size == str(len(data)), "not as many bytes as announced")
     expect(hashlib.sha256(data).hexdigest() == digest, "not the content that was announced")
     hub.repositories[f"models/{name}"].objects[digest] = data
     return {}
@@ -199,22 +170,14 @@ def take_commit(hub, request: Request, name: str, branch: str):
     for operation in operations:
         value = operation["value"]
         path = value["path"]
-        expect(path not in changed + deleted and ".." not in path, f"{path} twice, or no path")
+        expect(path not in changed + deleted, f"{path} twice")
         if operation["key"] == "deletedFile":
-            if path not in files:
-                refuse(404, "A file with this name doesn't exist", "EntryNotFound")
-            del files[path]
+            expect(files.pop(path, None) is not None, f"{path} is not there")
             deleted.append(path)
             continue
         lfs = operation["key"] == "lfsFile"
-        expect(lfs == path.endswith(LFS), f"{path} is not uploaded as preupload said")
-        if lfs:
-            data = repository.objects.get(value["oid"])
-            expect(value["algo"] == "sha256" and data is not None, f"{path} has not been uploaded")
-            expect(len(data) == value["size"], f"{path} has another size")
-        else:
-            expect(operation["key"] == "file" and value["encoding"] == "base64", "unknown operation")
-            data = base64.b64decode(value["content"], validate=True)
+        data = repository.objects.get(value["oid"]) if lfs else base64.b64decode(value["content"])
+        expect(data is not None, f"{path} has not been uploaded")
         expect(files.get(path) != data, f"{path} has not changed")
         files[path] = data
         changed.append(path)
@@ -224,8 +187,3 @@ def take_commit(hub, request: Request, name: str, branch: str):
     what = {"summary": head["value"]["summary"], "changed": changed, "deleted": deleted}
     repository.history.append({"branch": branch, "commit": commit, "parent": parent} | what)
     return {"success": True, "commitOid": commit, "commitUrl": f"{hub.url}/{name}/commit/{commit}"}
-
-
-def sign(address: str) -> str:
-    """Sign an address, since only the Hub can make one that its storage accepts."""
-    return hmac.new(SECRET, address.encode(), "sha256").hexdigest()

@@ -13,7 +13,6 @@ from helpers.models.published import model, write_tokenizer
 
 CARD = """\
 ---
-library_name: transformers
 pipeline_tag: {task}
 tags:
 - gpt-bert
@@ -86,7 +85,7 @@ def files(task: str = "fill-mask", license: str = "other", more: str = "", longe
 
 
 def fill(hub: HubServer) -> None:
-    """Give the organisation `lab` five old repositories, of which three cannot be converted as they are, and another one.
+    """Give the organisation `lab` old repositories, of which two can be converted as they are.
 
     The averaged weights are the golden ones, the last ones twice them.
     """
@@ -101,4 +100,7 @@ def fill(hub: HubServer) -> None:
     hub.commit("models/lab/old-nld", files(longest=512) | one)  # as published
     hub.commit("models/lab/old-zho", files() | one | {"tokenizer.json": tokenizer(97)})
     hub.commit("models/lab/old-bert", {"config.json": b'{"model_type": "bert"}'})
-    hub.commit("models/other/old-x", files() | one)
+    hub.commit("models/lab/old-card", files() | one | {"README.md": b"---\na: [\n---\n"})
+    hub.commit("models/lab/old-code", files() | {"pytorch_model.bin": pickled({"x": Path("x")})})
+    hub.commit("models/lab/old-empty", files())
+    hub.commit("models/lab/old-none", {"README.md": b""} | one)

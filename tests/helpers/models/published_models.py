@@ -20,13 +20,7 @@ KINDS = {
 }
 NAMES = {
     "gpt2": dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>"),
-    "bert": {
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-        "pad_token": "[PAD]",
-        "mask_token": "[MASK]",
-        "unk_token": "[UNK]",
-    },
+    "bert": {f"{role}_token": f"[{role.upper()}]" for role in ("cls", "sep", "pad", "mask", "unk")},
     "llama": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
     "eurobert": {"bos_token": "<|begin|>", "eos_token": "<|end|>", "pad_token": "<|pad|>", "mask_token": "<|mask|>"},
 }

@@ -84,8 +84,8 @@ def _export(folder: Path, config: dict, weights: dict[str, torch.Tensor]) -> Pat
         model.mkdir()
         tokenizer.mkdir()
         write_json(model / "config.json", config)
-        save_file(weights, model / WEIGHTS["main"])
-        save_file(weights, model / WEIGHTS["ema"])
+        for name in WEIGHTS.values():
+            save_file(weights, model / name)
         shutil.copy(TOKENIZER, tokenizer / "tokenizer.json")
         settings = ExportStage.from_content(settings_of(Configuration([("test", {})]), "eng", "export"), "test")
         manifest.write(tokenizer, settings, ["tokenizer.json"])

@@ -43,7 +43,7 @@ def test_the_merged_weights_are_the_trained_model(kind, tmp_path):
     out.mkdir()
     architecture, inputs = TransformersFolder(), ExportInputs(model, model, [], base)
     architecture.write(out, inputs, Export(variants=["main"], default_variant="main"))
-    trained, rows = architecture.trained(model, "main", base), random_rows(VOCABULARY.size, 32)
+    trained, rows = architecture.trained(inputs, "main"), random_rows(VOCABULARY.size, 32)
     ((case, found),) = compare_variant(architecture, inputs, (out, None), "main", rows)
     check_differences(kind, found)
     exported = load(getattr(transformers, case.auto_class), out, None)

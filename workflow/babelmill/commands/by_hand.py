@@ -92,19 +92,16 @@ def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str,
     """Fetch the files of a model from the Hub; return their folder, and where they come from."""
     from babelmill.hub.files import of_repository
     from babelmill.hub.sources import MODEL, resolve
-    from babelmill.release.elsewhere.foreign_model import require_config, weight_files
-    from babelmill.tokens.tokenizer_file import FILES
+    from babelmill.release.elsewhere.foreign_model import files_to_load, require_config
 
     instead = "name a folder, or another repository"
     use = dataclasses.replace(MODEL, key="MODEL", revision_key="--revision", instead=instead)
     commit = resolve(use, repository, revision)
     files = of_repository(use, repository, commit, revision)
     require_config(files)
-    names = ["config.json", *weight_files(files)]
-    names += [name for name in files.names if name in FILES or name.endswith(".index.json")]
-    names += [name for name in files.names if code and name.endswith(".py")]
+    names = files_to_load(files) + [name for name in files.names if code and name.endswith(".py")]
     log.info("%s at %s", repository, commit)
-    return files.get(list(dict.fromkeys(names)))["config.json"].parent, files.figures
+    return files.get(names)["config.json"].parent, files.figures
 
 
 def languages_asked(graph: Graph, stage: str, name: str, covered: Iterable[str], asked: list[str] | None) -> list[str]:

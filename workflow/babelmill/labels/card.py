@@ -50,7 +50,7 @@ class LabelsCard(ModelCard):
 
     def method_rows(self) -> list[dict[str, Any]]:
         """Return the table of the figures of the default weights over all texts, by method."""
-        figures = self.evaluation["labels"]["figures"][self.default_variant]
+        figures = self.evaluation["labels"]["figures"][self.export.default_variant]
         names = {name: Markdown(f"`{name}`: {meaning}") for name, meaning in METHODS.items()}
         rows = [{"method": names[name]} | rates(entry) for name, entry in figures.items()]
         return [*rows, {"method": "the most frequent code"} | rates(self.evaluation["labels"]["baseline"])]
@@ -59,7 +59,7 @@ class LabelsCard(ModelCard):
         """Return the table of the scores by language; [] for one language."""
         rows = [
             {"language": self.languages[key]["name"], "texts": entry["documents"]["scored"]}
-            | {name: shown(score) for name, score in entry["variants"][self.default_variant].items()}
+            | {name: shown(score) for name, score in entry["variants"][self.export.default_variant].items()}
             for key, entry in self.evaluation["languages"].items()
         ]
         return rows if len(rows) > 1 else []

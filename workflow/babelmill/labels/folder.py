@@ -19,9 +19,8 @@ from babelmill.labels.codes import BEGIN, END, FIRST
 from babelmill.labels.network import Labeller, encoder_from, make_encoder, names_in_source
 from babelmill.model import __file__ as model_package
 from babelmill.model.transformers import __file__ as transformers_package
-from babelmill.release.folder.hub_folder import CLASSES, Architecture, Case, ExportInputs, write_part
 from babelmill.release.folder.hub_folder import CODE as CODE_OF_GPT_BERT
-from babelmill.release.folder.loading import WEIGHTS
+from babelmill.release.folder.hub_folder import Architecture, Case, ExportInputs, write_part
 from babelmill.training.networks.transformers_models import CLASSIFIER
 
 ENCODER, DECODER = "encoder.", "decoder."
@@ -41,7 +40,7 @@ class LabelsFolder(Architecture):
 
     def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
         trained = read_json(inputs.model / "config.json")
-        weights = whole_weights(inputs.model / WEIGHTS[variant], trained, inputs.frozen)
+        weights = whole_weights(inputs.weights(variant), trained, inputs.frozen)
         files = write_part(path, weights, ENCODER)
         if trained["labels"]["decoder_layers"]:
             files += write_part(path.with_name(path.name.replace("model.", "decoder.", 1)), weights, DECODER)
@@ -54,7 +53,7 @@ class LabelsFolder(Architecture):
         if trained["config"]["model_type"] == OURS:
             auto = {"AutoModel": "modeling_gpt_bert_codes.GPTBertCodesModel"}
             auto |= {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
-            auto |= {CLASSIFIER: f"modeling_gpt_bert.{CLASSES[CLASSIFIER]}"}
+            auto |= {CLASSIFIER: "modeling_gpt_bert.GPTBertForSequenceClassification"}
         return trained["config"] | {
             "architectures": [trained["class"]],
             "id2label": dict(enumerate(codes)),
@@ -65,11 +64,11 @@ class LabelsFolder(Architecture):
             "auto_map": auto,
         }
 
-    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        values = read_json(model / "config.json")
+    def trained(self, inputs: ExportInputs, variant: str) -> nn.Module:
+        values = read_json(inputs.model / "config.json")
         encoder = make_encoder(encoder_from(values["config"], len(values["labels"]["codes"])))
         trained = Labeller(encoder, values["labels"]).eval()
-        trained.load_state_dict(whole_weights(model / WEIGHTS[variant], values, frozen))
+        trained.load_state_dict(whole_weights(inputs.weights(variant), values, inputs.frozen))
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:

@@ -22,6 +22,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from babelmill import __version__
 from babelmill.config.languages import UNSPACED
 from babelmill.config.models import OBJECTIVES
+from babelmill.config.schema import Export
 from babelmill.core import escape
 from babelmill.core.escape import Markdown, code, markdown
 from babelmill.core.files import copy_file, read_text, write_text
@@ -117,9 +118,7 @@ class ModelCard:
     hub_metrics: ClassVar[dict[str, tuple[str, str]]] = {}
 
     name: str  # the model's name: letters, digits and `-_./`
-    # variants, default_variant, logits_alignment: as in the export of the folder.
-    variants: list[str]
-    default_variant: str
+    export: Export  # the section by which the folder was made
     parameters: int  # the number of parameters. If the output matrix is the embedding, it counts once
     code: dict[str, str]  # {code file: sha256}
     languages: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # {code: {"name", "tag", "script"}}
@@ -131,8 +130,7 @@ class ModelCard:
     authors: list[str] = dataclasses.field(default_factory=list)
     description: str = ""
     origin: str = ""  # where the model comes from, if this workflow did not train it
-    earlier: EarlierCard | None = None  # the card that the model's repository had before
-    logits_alignment: str = "mlm"
+    earlier: EarlierCard = dataclasses.field(default_factory=EarlierCard)  # the card of its repository before
     model_type: str | None = None  # the name that transformers gives to this kind of model; None for our architectures
     mask: str | None = "<mask>"  # the tokenizer's mask token; None if the tokenizer has no name for it
     padless: bool = False  # whether it is a transformers model whose configuration or tokenizer names no padding token
@@ -174,25 +172,21 @@ class ModelCard:
         versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
         functions = (chance, in_training_text, measure_of, origin_of_text, sample_of, scored_text, weighting)
         functions += (licences, separates_words, shown, units)
-        return (
-            {function.__name__: function for function in functions}
-            | vars(self)
-            | {
-                "card": self,
-                "name": Markdown(self.name),
-                "origin": Markdown(self.origin),
-                "description": Markdown(self.description),
-                "authors": [Markdown(" ".join(author.split())) for author in self.authors],
-                "earlier_sections": Markdown(self.earlier.sections if self.earlier else ""),
-                "made_by": f"Babelmill {__version__} with {versions}",
-                "trust": Markdown("" if self.model_type else ", trust_remote_code=True"),
-                "also_in_4": ALSO_IN_4,
-                "meaning_of_overlap": MEANING,
-                "record": self.record,
-                "hours": training_hours(self.record),
-                "size": f"{self.parameters:,}" if self.parameters < 1e6 else f"{self.parameters / 1e6:.1f} million",
-            }
-        )
+        values = {function.__name__: function for function in functions} | vars(self)
+        return values | {
+            "card": self,
+            "name": Markdown(self.name),
+            "origin": Markdown(self.origin),
+            "description": Markdown(self.description),
+            "authors": [Markdown(" ".join(author.split())) for author in self.authors],
+            "earlier_sections": Markdown(self.earlier.sections),
+            "made_by": f"Babelmill {__version__} with {versions}",
+            "trust": Markdown("" if self.model_type else ", trust_remote_code=True"),
+            "also_in_4": ALSO_IN_4,
+            "meaning_of_overlap": MEANING,
+            "record": self.record,
+            "hours": training_hours(self.record),
+        }
 
     @property
     def objective(self) -> str:
@@ -215,7 +209,7 @@ class ModelCard:
     @property
     def alignment(self) -> str:
         """Return the alignment: for which token a position has masked scores. Transformers models have "mlm"."""
-        return "mlm" if self.model_type else self.logits_alignment
+        return "mlm" if self.model_type else self.export.logits_alignment
 
     @property
     def tasks(self) -> list[str]:
@@ -234,14 +228,6 @@ class ModelCard:
         return self.settings.get("model", {}).get("architecture") == "norbert4"
 
     @property
-    def architecture(self) -> Markdown:
-        """Return what kind of network the model is."""
-        if self.model_type:
-            return code(self.model_type)
-        gpt_bert = "[GPT-BERT](https://arxiv.org/abs/2410.24159)"
-        return Markdown(f"NorBERT4 (second-generation {gpt_bert})" if self.is_norbert4 else gpt_bert)
-
-    @property
     def lineage(self) -> list[dict[str, Any]]:
         """Return the model that training continued from, the model that this one continued from, and so on."""
         found, base = [], self.begun_with
@@ -254,11 +240,6 @@ class ModelCard:
     def with_prompt(self) -> int:
         """Return how many training documents are a prompt and a response."""
         return sum(made["figures"].get("with_prompt", {"train": 0})["train"] for made in self.corpora.values())
-
-    @property
-    def counted_by_bytes(self) -> list[str]:
-        """Return the names of the languages whose words no spaces separate."""
-        return [language["name"] for language in self.languages.values() if not separates_words(language)]
 
     def front_matter(self) -> dict[str, Any]:
         """Return the card's front matter: languages, licence, tags, data and the model-index."""
@@ -275,13 +256,12 @@ class ModelCard:
             model_name=self.name if results else None,
             eval_results=results or None,
         )
-        front = card.to_dict()
-        return self.earlier.joined(front, self.tasks) if self.earlier else front
+        return self.earlier.joined(card.to_dict(), self.tasks)
 
     def results(self) -> Iterator[EvalResult]:
         """Yield the scores for the model-index: on the validation text, on suites, and after fine-tuning."""
         for key, entry in self.evaluation.get("languages", {}).items():
-            for name, score in entry["variants"][self.default_variant].items() if key in self.languages else ():
+            for name, score in entry["variants"][self.export.default_variant].items() if key in self.languages else ():
                 metric, title = self.metrics[name], f"{scored_text(entry)}, {self.languages[key]['name']}"
                 kind = metric.unit.replace(" ", "_"), f"{metric.unit}{' at most' if metric.bound else ''}, {name}"
                 kind, said = self.hub_metrics.get(name, kind)
@@ -320,13 +300,8 @@ class ModelCard:
 
 def snapshot_card(model: str, snapshot: str, license: str, figures: dict[str, Any]) -> str:
     """Return the card of a snapshot of a model. `figures` are those in the manifest of the snapshot."""
-    values = {
-        "name": Markdown(model),
-        "snapshot": Markdown(snapshot),
-        "front_matter": {"license": license},
-        "read": [f"{figures[unit]:,} {unit}" for unit in ("tokens", "words") if unit in figures],
-    }
-    return render("release/card/card.snapshot.md", figures | values)
+    values = figures | {"name": Markdown(model), "snapshot": Markdown(snapshot), "license": license}
+    return render("release/card/card.snapshot.md", values)
 
 
 def shown_settings(settings: dict[str, Any], precision: str | None = None) -> dict[str, dict[str, Any]]:
@@ -335,10 +310,7 @@ def shown_settings(settings: dict[str, Any], precision: str | None = None) -> di
     Settings leave out a key at its neutral value, so a section may be empty: `labels` of plain classes. `precision`:
     the one that ran, if it is known, since the settings may say `auto`.
     """
-    names = ["model", "train", *(["mixture"] if len(settings["languages"]) > 1 else [])]
-    if settings["train"].get("objective") == "labels":
-        names.append("labels")
-    shown = {name: settings[name] for name in names if settings.get(name)}
+    shown = {name: settings[name] for name in ("model", "train", "mixture", "labels") if settings.get(name)}
     return shown | ({"train": settings["train"] | {"precision": precision}} if precision else {})
 
 

@@ -7,22 +7,18 @@ the end of a line also takes the end of this line, unless it ends with `+%}`.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 from huggingface_hub.utils import yaml_dump
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from babelmill.core import escape
 from babelmill.core.escape import Markdown, cell, code, markdown
+from babelmill.core.files import read_text
 from babelmill.core.places import PACKAGE
 from babelmill.core.words import plural
-
-
-def join(values: Iterable[object], separator: str = ", ") -> Markdown:
-    """Return values with separators between them. Each value is escaped."""
-    return Markdown(separator.join(map(markdown, values)))
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Markdown:
@@ -42,17 +38,13 @@ def in_a_cell(value: Any) -> Any:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class Templates(FileSystemLoader):
-    """Finds templates. A line that begins with two spaces continues the line before it."""
-
-    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
-        """Return a template's text, its path, and what tells whether the text is still current."""
-        text, path, current = super().get_source(environment, template)
-        return re.sub(r"\n  (?! )", " ", text), path, current
+def read_template(name: str) -> str:
+    """Return the text of a template. A line that begins with two spaces continues the line before it."""
+    return re.sub(r"\n  (?! )", " ", read_text(PACKAGE / name))
 
 
 ENVIRONMENT = Environment(
-    loader=Templates(PACKAGE),
+    loader=FunctionLoader(read_template),
     trim_blocks=True,
     lstrip_blocks=True,
     finalize=markdown,
@@ -64,7 +56,7 @@ ENVIRONMENT.filters |= {
     "code": code,
     "exp": math.exp,
     "hub_link": lambda name: Markdown(f"[{code(name)}](https://huggingface.co/{quote(name)})"),
-    "join": join,
+    "join": lambda values: Markdown(", ".join(map(markdown, values))),
     "number": lambda value, form=",": format(value, form),
     "plural": plural,
     "python": lambda text: Markdown(escape.python(text)),

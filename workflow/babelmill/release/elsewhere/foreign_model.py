@@ -31,7 +31,7 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.release.elsewhere import llada
 from babelmill.runtime.checkpoint import DTYPES, SavedTensors
-from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
+from babelmill.tokens.tokenizer_file import FILES, begin_with_bos, load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import MASK, NEEDED, SPECIAL_TOKENS
 
 ForeignKind = Literal["gpt_bert", "norbert4", "llada", "transformers"]
@@ -96,11 +96,7 @@ def read_model(
     if kind in ("llada", "transformers"):
         assert auto_class
         return read_by_class(kind, config, tensors, auto_class, where)
-    shape, weights = read_published(kind, config, tensors, where)
-    if kind == "norbert4":
-        shape = with_our_names(shape)
-        return ForeignModel("norbert4", {"architecture": "norbert4"} | shape, shape, weights)
-    return ForeignModel("gpt_bert", shape, shape, weights)
+    return read_published(kind, config, tensors, where)
 
 
 # GPT-BERT and NorBERT4.
@@ -108,8 +104,8 @@ def read_model(
 
 def read_published(
     kind: Literal["gpt_bert", "norbert4"], config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the shape of a model and its weights under our names.
+) -> ForeignModel:
+    """Return a model under our names.
 
     The names of the weights tell whether a GPT-BERT has gates and layer mixing. A UserError, which begins with `where`,
     says that a key is missing or has an impossible value, that the weights do not fit it, or that the head has a matrix
@@ -134,12 +130,12 @@ def read_published(
         made_as = NorBERT4Shape(**checked({"layer_norm_eps": 1e-5, **config}, keys, where))
         if (size := made_as.query_key_head_size) % 2:
             raise UserError(f"{where}: query_key_head_size = {size} must be even")
-        shape = asdict(made_as)
+        shape = {"architecture": kind} | with_our_names(asdict(made_as))
         with torch.device("meta"):
             made = NorBERT4(made_as)
     if odd := difference(made, weights):
         raise UserError(f"{where}: this is not the model that it describes: {odd}")
-    return shape, weights
+    return ForeignModel(kind, shape, shape, weights)
 
 
 def checked(config: Mapping[str, Any], keys: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -233,6 +229,12 @@ def require_config(files: Files) -> Path:
     raise UserError(f"{files.where} has no config.json; it has {some(files.names, 8) or 'no files'}")
 
 
+def files_to_load(files: Files) -> list[str]:
+    """Return which files of a model transformers reads: its configuration, weights and tokenizer, but no code."""
+    beside = [name for name in files.names if name in FILES or name.endswith(".index.json")]
+    return list(dict.fromkeys(["config.json", *weight_files(files), *beside]))
+
+
 def weight_files(files: Files) -> list[str]:
     """Return which files of a model hold its weights.
 
@@ -318,6 +320,15 @@ def unpickled(path: Path, where: str) -> tuple[dict[str, Tensor], Any]:
 
 
 # The tokenizer.
+
+
+def check_entries(tokenizer: Tokenizer, rows: int, where: str) -> None:
+    """Raise a UserError, which begins with `where`, if a tokenizer has more entries than its embedding has `rows`."""
+    if (entries := vocab_size(tokenizer)) > rows:
+        raise UserError(
+            f"{where}: its tokenizer has {entries:,} entries, but its embedding only {rows:,} rows: they do not belong"
+            " together"
+        )
 
 
 def adapted_tokenizer(path: Path) -> Tokenizer:

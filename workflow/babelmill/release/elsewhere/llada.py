@@ -24,20 +24,14 @@ IN_A_BLOCK = {
 }
 
 # EuroBERT's configuration has no such keys. Other values mean another architecture, and are refused.
-FIXED = {
-    "block_type": ("llama",),
-    "activation_type": ("silu",),
-    "layer_norm_type": ("rms",),
-    "layer_norm_with_affine": (True,),
-    "rope": (True,),
-    "include_bias": (False,),
-    "include_qkv_bias": (False, None),
-    "alibi": (False,),
-    "attention_layer_norm": (False,),
-    "scale_logits": (False,),
-    "input_emb_norm": (False,),
-    "block_group_size": (1,),
-    "weight_tying": (False,),
+OFF = ("include_bias", "include_qkv_bias", "alibi", "attention_layer_norm", "scale_logits", "input_emb_norm")
+FIXED = dict.fromkeys([*OFF, "weight_tying"], False) | {
+    "block_type": "llama",
+    "activation_type": "silu",
+    "layer_norm_type": "rms",
+    "layer_norm_with_affine": True,
+    "rope": True,
+    "block_group_size": 1,
 }
 RENAMED = {
     "d_model": "hidden_size",
@@ -57,8 +51,8 @@ def config_of(config: dict[str, Any], where: str) -> dict[str, Any]:
     A UserError says that a key is missing, or EuroBERT does not support its value.
     """
     for key, allowed in FIXED.items():
-        if config.get(key, allowed[0]) not in allowed:
-            raise UserError(f"{where}: {key} = {config[key]!r}: only LLaDA models with {allowed[0]!r} are supported")
+        if (config.get(key, allowed) or False) != allowed:  # a bias that is null is off, too
+            raise UserError(f"{where}: {key} = {config[key]!r}: only LLaDA models with {allowed!r} are supported")
     for key in RENAMED:
         if not isinstance(config.get(key), int | float):
             raise UserError(f"{where}: {key} = {config.get(key)!r}: LLaDA's configuration must have a number here")

@@ -28,7 +28,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from babelmill import __version__
-from babelmill.config.languages import Language, language_on_card, read_table
+from babelmill.config.languages import language_on_card, read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
@@ -42,6 +42,7 @@ from babelmill.core.files import (
     sha256,
     temporary_folder,
     write_json,
+    write_text,
 )
 from babelmill.core.words import short
 from babelmill.hub import sources
@@ -53,12 +54,11 @@ from babelmill.release.elsewhere import foreign_model
 from babelmill.release.folder.hub_folder import ExportInputs, build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.tokens import prefix_space
-from babelmill.tokens.tokenizer_file import special_ids, token_id, vocab_size
-from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
+from babelmill.tokens.tokenizer_file import special_ids, token_id
+from babelmill.tokens.vocabulary import BOS, MASK, Vocabulary
 
 TABLE = ROOT / "config/languages.tsv"
 DEFAULT = "default"
-SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 OLD = replace(MODEL, key="owner/prefix", revision_key="the branch main", instead="look at it on the Hub")
 GPT_BERT = re.compile(r"gpt[-_]?bert", re.IGNORECASE)
 # The test of what a model predicts at a mask: number of texts, tokens of each, distance of the hidden pairs, and by how
@@ -188,13 +188,11 @@ def alone(files: Files) -> str:
     return declared[1] if declared else "ema" if named else "main"
 
 
-def languages_of(name: str, table: Mapping[str, Language]) -> list[str]:
-    """Return the language whose code is part of a repository's name, such as my-model-eng; [] if there are several.
-
-    `table` is {code: language}.
-    """
+def languages_of(name: str) -> dict[str, dict[str, Any]]:
+    """Return the language whose code is part of a repository's name, for the card; none if there are several codes."""
+    table = read_table(TABLE)
     found = table.keys() & {*re.split(r"[^A-Za-z]+", name), name.rpartition("-")[2]}
-    return [*found] if len(found) == 1 else []
+    return {code: language_on_card(code, table) for code in found} if len(found) == 1 else {}
 
 
 # Reading.
@@ -228,8 +226,8 @@ def read_weights(old: OldModel) -> tuple[dict[str, Any], dict[str, dict[str, Ten
 
 
 @torch.no_grad()
-def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> str | None:
-    """Return which token a GPT-BERT learnt to predict at a mask, "next" or "same"; None if it cannot be told.
+def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> str:
+    """Return which token a GPT-BERT learnt to predict at a mask, "next" or "same"; UserError if it cannot be told.
 
     Its files do not say it. The published code predicts the next token everywhere. BabyBabelLM's code predicts the next
     token in causal rows, but the hidden token itself in masked rows. So the model is tested: it generates texts
@@ -252,7 +250,10 @@ def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], token
     same, next = (scores.gather(-1, texts[:, first + ahead, None]).mean().item() for ahead in (0, 1))
     log.info("at a mask, the hidden token has a loss of %.2f nats, and the next one %.2f", same, next)
     if abs(same - next) < SURE:
-        return None
+        raise UserError(
+            "the model has learnt too little to tell which token it predicts at a mask: set --masked-target next"
+            " (GPT-BERT) or same (BabyBabelLM's code)"
+        )
     return "same" if same > next else "next"
 
 
@@ -275,51 +276,35 @@ def convert(
     earlier = read_card(old.files.path("README.md"), old.files.where)
     adapted = foreign_model.adapted_tokenizer(tokenizer_of(old, tokenizer))  # a mistake is found before the weights
     shape, weights, default = read_weights(old)
-    entries, rows = vocab_size(adapted), shape["vocab_size"]
-    if entries > rows:
-        raise UserError(
-            f"the tokenizer has {entries:,} entries, the model only {rows:,}: this is not the model's own tokenizer"
-        )
-    if entries < rows:
-        log.warning("the tokenizer has only %d of the model's %d entries: the last ones are never used", entries, rows)
-    target = masked_target or learnt_target(shape, weights[default], adapted)
-    if target is None:
-        raise UserError(
-            "the model has learnt too little to tell which token it predicts at a mask: set --masked-target next"
-            " (GPT-BERT) or same (BabyBabelLM's code)"
-        )
-    shape["masked_target"] = target
+    foreign_model.check_entries(adapted, shape["vocab_size"], old.files.where)
+    shape["masked_target"] = masked_target or learnt_target(shape, weights[default], adapted)
     wanted = Export.model_validate({"variants": list(weights), "default_variant": default, "logits_alignment": "mlm"})
     parameters = sum(value.numel() for value in weights[default].values())
     with temporary_folder(out) as scratch, atomic_folder(out) as folder:
-        ids = {f"{role}_token_id": token_id(adapted, token) for role, token in SPECIAL.items()}
-        write_json(scratch / "model/config.json", shape | ids)
-        for variant, tensors in weights.items():
-            save_file(tensors, scratch / "model" / WEIGHTS[variant])
-        (scratch / "tokenizer").mkdir()
-        adapted.save(str(scratch / "tokenizer/tokenizer.json"))
         inputs = ExportInputs(scratch / "model", scratch / "tokenizer", [])
+        write_text(inputs.tokenizer / "tokenizer.json", adapted.to_str(pretty=True))
+        vocabulary = Vocabulary.read(inputs.tokenizer / "tokenizer.json", shape["vocab_size"])
+        write_json(inputs.model / "config.json", shape | vocabulary.ids)
+        for variant, tensors in weights.items():
+            save_file(tensors, inputs.weights(variant))
         log.info("building %s", out)
         files = build(folder, inputs, wanted)
         prove(folder, inputs, wanted, out)
-        log.info("writing the card")
-        table = read_table(TABLE)
         card = ModelCard(
             name=name,
-            variants=list(weights),
-            default_variant=default,
+            export=wanted,
             parameters=parameters,
             code={file: sha256(folder / file) for file in files if file.endswith(".py")},
             origin=old.origin,
             prefix_space=prefix_space.is_put_in(folder / "tokenizer.json"),
             settings={"model": shape},
             earlier=earlier,
-            languages={code: language_on_card(code, table) for code in languages_of(old.name, table)},
+            languages=languages_of(old.name),
         )
         files += card.write(folder)
-        found = f"{' and '.join(weights)} in {', '.join(old.names)}, {short(parameters)} parameters"
+        found = f"{' and '.join(weights)} in {', '.join(old.names)}, {short(parameters)} parameters, masked target"
         settings = {"name": out.name, "export": wanted.model_dump(exclude={"logits_alignment"})} | asked
-        figures = {"origin": old.origin, "rehosted": old.source, "found": f"{found}, masked target {target}"}
+        figures = {"origin": old.origin, "rehosted": old.source, "found": f"{found} {shape['masked_target']}"}
         manifest.write(folder, SimpleNamespace(stage="convert", raw=settings), files, figures=figures)
 
 

@@ -9,13 +9,15 @@ config.json beside the trained weights names the architecture.
 
 import json
 import logging
+import os
 import pkgutil
 import re
 import subprocess
 import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,11 +30,9 @@ from babelmill.config.schema import Export
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, copy_file, read_json, write_json, write_text
-from babelmill.model import __file__ as model_package
+from babelmill.core.places import PACKAGE
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
-from babelmill.model.transformers import __file__ as transformers_package
-from babelmill.model.transformers import diffusion_generation
 from babelmill.release.folder.loading import WEIGHTS, weights_name
 from babelmill.runtime.checkpoint import SavedTensors, write_tensors
 from babelmill.tokens import characters, prefix_space
@@ -41,8 +41,13 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_role
 
 log = logging.getLogger(__name__)
 
+# The roles of special tokens. Scorers of masked models use `cls`.
+ROLES = {"bos": BOS, "eos": EOS, "unk": UNK, "pad": PAD, "mask": MASK, "cls": BOS}
 DIFFERS = 3  # the exit code of `prove` if the exported folder differs
 
+
+OURS, OF_TRANSFORMERS = PACKAGE / "model", PACKAGE / "model/transformers"
+SAMPLER = OF_TRANSFORMERS / "diffusion_generation.py"  # what a model of masked diffusion generates with
 
 # The architectures.
 
@@ -55,6 +60,11 @@ class ExportInputs:
     tokenizer: Path  # the folder with tokenizer.json
     shards: list[Path]  # folders with validation text for the proof. If there are none, the proof uses random tokens
     frozen: Path | None = None  # the weights on which adapters were trained, if the model has adapters
+    snapshot: Path | None = None  # the weights of a moment of the training, which take the place of those in `model`
+
+    def weights(self, variant: str) -> Path:
+        """Return the file with the trained weights of a variant."""
+        return self.snapshot or self.model / WEIGHTS[variant]
 
 
 class Case(NamedTuple):
@@ -78,12 +88,14 @@ class Architecture(ABC):
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """Write the code, the weights of all variants and config.json. Return the names of the files."""
-        for path in self.code:  # into one folder, from which it then imports
+        trained = read_json(inputs.model / "config.json")
+        code = [*self.code, *([SAMPLER] if "objective" in trained else [])]
+        for path in code:  # into one folder, from which it then imports
             write_text(folder / path.name, path.read_text(encoding="utf-8").replace("from ..", "from ."))
-        files = [path.name for path in self.code]
+        files = [path.name for path in code]
         for variant in export.variants:
             files += self.write_weights(inputs, variant, folder / weights_name(variant, export.default_variant))
-        write_json(folder / "config.json", self.config(read_json(inputs.model / "config.json"), export))
+        write_json(folder / "config.json", self.config(trained, export))
         return [*files, "config.json"]
 
     @abstractmethod
@@ -95,8 +107,8 @@ class Architecture(ABC):
         """Return config.json of the folder, from that of the trained model."""
 
     @abstractmethod
-    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        """Return the network as the stage `train` left it, in evaluation mode; for `frozen`, see `ExportInputs`."""
+    def trained(self, inputs: ExportInputs, variant: str) -> nn.Module:
+        """Return the network as the stage `train` left it, in evaluation mode."""
 
     @abstractmethod
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
@@ -122,16 +134,10 @@ def write_part(path: Path, weights: dict[str, torch.Tensor], prefix: str = "") -
 # GPT-BERT: the folder has code, weights and configuration.
 
 CODE = [
-    *(Path(model_package).parent / name for name in ("attention.py", "gpt_bert.py", "mixing.py")),
-    *(Path(transformers_package).parent / name for name in ("configuration_gpt_bert.py", "modeling_gpt_bert.py")),
+    *(OURS / name for name in ("attention.py", "gpt_bert.py", "mixing.py")),
+    *(OF_TRANSFORMERS / name for name in ("configuration_gpt_bert.py", "modeling_gpt_bert.py")),
 ]
-CLASSES = {
-    "AutoModel": "GPTBertModel",
-    "AutoModelForMaskedLM": "GPTBertForMaskedLM",
-    "AutoModelForCausalLM": "GPTBertForCausalLM",
-    "AutoModelForSequenceClassification": "GPTBertForSequenceClassification",
-    "AutoModelForTokenClassification": "GPTBertForTokenClassification",
-}
+HEADS = ("MaskedLM", "CausalLM", "SequenceClassification", "TokenClassification")  # as in `AutoModelForMaskedLM`
 
 
 class GPTBertFolder(Architecture):
@@ -140,31 +146,32 @@ class GPTBertFolder(Architecture):
     network: Any = GPTBert
     shape: Any = GPTBertShape
     dropout = "hidden_dropout_prob"  # the key of the training's config.json with the dropout of classifiers
-    name, module, code, classes = "GPTBert", "gpt_bert", CODE, CLASSES
+    name, module, code = "GPTBert", "gpt_bert", CODE  # the name of its classes begins with `name`
 
     def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
         """See `Architecture.write_weights`. In the transformers classes, names begin with `model.`, but in the head."""
-        weights = load_file(inputs.model / WEIGHTS[variant])
+        weights = load_file(inputs.weights(variant))
         named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
         return write_part(path, named)
 
     def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
+        modeling = f"modeling_{self.module}.{self.name}"
+        auto = {"AutoConfig": f"configuration_{self.module}.{self.name}Config", "AutoModel": f"{modeling}Model"}
         return trained | {
             "classifier_dropout": trained[self.dropout],
-            "architectures": [self.classes["AutoModelForMaskedLM"]],
+            "architectures": [f"{self.name}ForMaskedLM"],
             "model_type": f"babelmill_{self.module}",
-            "auto_map": {"AutoConfig": f"configuration_{self.module}.{self.name}Config"}
-            | {auto: f"modeling_{self.module}.{name}" for auto, name in self.classes.items()},
+            "auto_map": auto | {f"AutoModelFor{head}": f"{modeling}For{head}" for head in HEADS},
             "attention_mode": None,
             "logits_alignment": export.logits_alignment,
             "tie_word_embeddings": True,
             "torch_dtype": "float32",
         }
 
-    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        shape = read_json(model / "config.json")
+    def trained(self, inputs: ExportInputs, variant: str) -> nn.Module:
+        shape = read_json(inputs.model / "config.json")
         trained = self.network(self.shape(**{name: shape[name] for name in self.shape.__dataclass_fields__})).eval()
-        trained.load_state_dict(load_file(model / WEIGHTS[variant]))
+        trained.load_state_dict(load_file(inputs.weights(variant)))
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
@@ -189,20 +196,19 @@ class GPTBertFolder(Architecture):
 
 CODE_OF_NORBERT4 = [
     *CODE,
-    Path(model_package).parent / "norbert4.py",
-    *(Path(transformers_package).parent / name for name in ("configuration_norbert4.py", "modeling_norbert4.py")),
+    OURS / "norbert4.py",
+    *(OF_TRANSFORMERS / name for name in ("configuration_norbert4.py", "modeling_norbert4.py")),
 ]
-CLASSES_OF_NORBERT4 = {auto: name.replace("GPTBert", "NorBERT4") for auto, name in CLASSES.items()}
 
 
 class NorBERT4Folder(GPTBertFolder):
     """Writes the folder of a NorBERT4, with the published names of weights and keys."""
 
     network, shape, dropout = NorBERT4, NorBERT4Shape, "hidden_dropout"
-    name, module, code, classes = "NorBERT4", "norbert4", CODE_OF_NORBERT4, CLASSES_OF_NORBERT4
+    name, module, code = "NorBERT4", "norbert4", CODE_OF_NORBERT4
 
     def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
-        copy_file(inputs.model / WEIGHTS[variant], path)
+        copy_file(inputs.weights(variant), path)
         return [path.name]
 
     def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
@@ -223,8 +229,7 @@ def merge(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: dict[str
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if odd := sorted(trained.keys() ^ adapters.keys()):
         raise UserError(f"the adapters do not belong to the model: {odd[0]}")
-    for name, parameter in trained.items():
-        parameter.data.copy_(adapters[name])
+    model.load_state_dict(adapters, strict=False)
     for module in model.modules():
         if isinstance(module, LoraLayer):
             module.merge()
@@ -235,26 +240,24 @@ class TransformersFolder(Architecture):
 
     def write_weights(self, inputs: ExportInputs, variant: str, path: Path) -> list[str]:
         if inputs.frozen:
-            weights = self.trained(inputs.model, variant, inputs.frozen).state_dict()
+            weights = self.trained(inputs, variant).state_dict()
             merged = {name.replace(".base_layer.", "."): value for name, value in weights.items()}
             kept = {name: merged[name] for name in SavedTensors(inputs.frozen)}
             write_tensors(path, kept, {"format": "pt"})
         else:
-            copy_file(inputs.model / WEIGHTS[variant], path)
+            copy_file(inputs.weights(variant), path)
         return [path.name]
 
     def config(self, trained: dict[str, Any], export: Export) -> dict[str, Any]:
         """See `Architecture.config`. transformers 4 and 5 name the base of RoPE differently: both names are written."""
         config = trained["config"] | {"architectures": [trained["class"]], "dtype": "float32", "torch_dtype": "float32"}
         rope = config.get("rope_parameters") or {}
-        if "rope_theta" in rope:
-            config["rope_theta"] = rope["rope_theta"]
-        names = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
-        layers = {name: rope[layer]["rope_theta"] for layer, name in names.items() if layer in rope}
-        unmasks = {"objective": trained["objective"]} if "objective" in trained else {}
-        return config | layers | unmasks
+        bases = {"rope_theta": rope, "global_rope_theta": rope.get("full_attention")}
+        bases["local_rope_theta"] = rope.get("sliding_attention")
+        config |= {name: base["rope_theta"] for name, base in bases.items() if base and "rope_theta" in base}
+        return config | ({"objective": trained["objective"]} if "objective" in trained else {})
 
-    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
+    def trained(self, inputs: ExportInputs, variant: str) -> nn.Module:
         """See `Architecture.trained`: the class is that of the training, which keeps documents apart.
 
         peft merges adapters into the frozen weights.
@@ -263,17 +266,17 @@ class TransformersFolder(Architecture):
 
         from babelmill.training.networks.transformers_models import from_json, make_model
 
-        values, trained_file = read_json(model / "config.json"), model / WEIGHTS[variant]
+        values, file = read_json(inputs.model / "config.json"), inputs.frozen or inputs.weights(variant)
         with init_empty_weights(include_buffers=False):
             trained = make_model(from_json(values["config"]), values["auto_class"]).eval()
         # Tensors are read from the file when they are used; those in bf16 become fp32, as in training.
-        weights = {n: t.float() if t.is_floating_point() else t for n, t in load_file(frozen or trained_file).items()}
+        weights = {n: t.float() if t.is_floating_point() else t for n, t in load_file(file).items()}
         found = trained.load_state_dict(weights, strict=False, assign=True)
         trained.tie_weights()
         if found.unexpected_keys or any(parameter.is_meta for parameter in trained.parameters()):
-            raise UserError(f"{frozen or trained_file} does not fit {model / 'config.json'}: {found}")
-        if frozen:
-            merge(trained, load_file(trained_file), values["adapter"])
+            raise UserError(f"{file} does not fit {inputs.model / 'config.json'}: {found}")
+        if inputs.frozen:
+            merge(trained, load_file(inputs.weights(variant)), values["adapter"])
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
@@ -322,31 +325,30 @@ def special_tokens(tokenizer: Path) -> dict[str, str]:
     The files must not name other ones: transformers would add them, with ids that the embedding does not have.
     """
     vocabulary = load_tokenizer(tokenizer / "tokenizer.json").get_vocab(with_added_tokens=True)
-    tokens = {
-        "bos_token": BOS,
-        "eos_token": EOS,
-        "unk_token": UNK,
-        "pad_token": PAD,
-        "mask_token": MASK,
-        "cls_token": BOS,  # scorers of masked models use it
-    }
-    return {name: token for name, token in tokens.items() if token in vocabulary}
+    return {f"{role}_token": token for role, token in ROLES.items() if token in vocabulary}
 
 
-def tokenizer_config(tokens: dict[str, str], positions: int, space: bool) -> dict[str, Any]:
-    """Return tokenizer_config.json. transformers 4 and 5 share one class name, `PreTrainedTokenizerFast`.
+def write_tokenizer(tokenizer: Path, folder: Path, shape: dict[str, Any]) -> list[str]:
+    """Write the files of our own tokenizer, and return their names.
 
-    `space`: whether the tokenizer puts a space before each text. The key for it changes nothing, since tokenizer.json
-    says so itself, but code may ask for it.
+    transformers 4 and 5 share one class name, `PreTrainedTokenizerFast`. The key `add_prefix_space` changes nothing,
+    since tokenizer.json itself says that a space is put before each text, but code may ask for it.
     """
+    copy_file(tokenizer / "tokenizer.json", folder / "tokenizer.json")
+    tokens = special_tokens(tokenizer)
     config = tokens | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "attention_mask"],
-        "model_max_length": positions,
+        "model_max_length": shape["max_position_embeddings"],
         "padding_side": "right",
         "clean_up_tokenization_spaces": False,
     }
-    return config | ({"add_prefix_space": True} if space else {})
+    config |= {"add_prefix_space": True} if prefix_space.is_put_in(folder / "tokenizer.json") else {}
+    ids = {key: shape[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    written = {"tokenizer_config.json": config, "special_tokens_map.json": tokens, "generation_config.json": ids}
+    for name, values in written.items():
+        write_json(folder / name, values)
+    return ["tokenizer.json", *written]
 
 
 def copy_published(tokenizer: Path, folder: Path) -> list[str]:
@@ -361,24 +363,11 @@ def copy_published(tokenizer: Path, folder: Path) -> list[str]:
 
 def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
     """Write all files except the manifest. Return their names."""
-    shape = read_json(inputs.model / "config.json")
     files = architecture_of(inputs.model).write(folder, inputs, export)
-    if "objective" in shape:  # the model needs the sampler to generate
-        copy_file(Path(diffusion_generation.__file__), folder / "diffusion_generation.py")
-        files.append("diffusion_generation.py")
     files.append(write_index(folder / "model.safetensors", export.default_variant))
     if published_roles(inputs.tokenizer):
-        return [*files, *copy_published(inputs.tokenizer, folder)]
-    copy_file(inputs.tokenizer / "tokenizer.json", folder / "tokenizer.json")
-    tokens, space = special_tokens(inputs.tokenizer), prefix_space.is_put_in(folder / "tokenizer.json")
-    written = {
-        "tokenizer_config.json": tokenizer_config(tokens, shape["max_position_embeddings"], space),
-        "special_tokens_map.json": tokens,
-        "generation_config.json": {key: shape[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")},
-    }
-    for name, values in written.items():
-        write_json(folder / name, values)
-    return [*files, "tokenizer.json", *written]
+        return files + copy_published(inputs.tokenizer, folder)
+    return files + write_tokenizer(inputs.tokenizer, folder, read_json(inputs.model / "config.json"))
 
 
 def prove(
@@ -386,21 +375,22 @@ def prove(
 ) -> None:
     """Let a new process load the folder and compare it with the training model (`prove.py`).
 
-    `out` is the folder's final place, for the message. `snapshots`: for each its folder and its model. A UserError says
-    that they differ, or cannot be compared; it ends with the last line of the process.
+    `out` is the folder's final place, for the message. `snapshots`: for each its folder and its weights. A UserError
+    says that they differ, or cannot be compared; it ends with the last line of the process.
     """
-    asked = {"folder": folder, "model": inputs.model, "tokenizer": inputs.tokenizer, "shards": inputs.shards}
-    asked |= {"frozen": inputs.frozen, "variants": export.variants, "default_variant": export.default_variant}
-    asked |= {"snapshots": [*snapshots]}
+    asked = {"folder": folder, "variants": export.variants, "default_variant": export.default_variant}
+    asked |= asdict(inputs) | {"snapshots": [*snapshots]}
     log.info("comparing the exported folder with the trained model")
     command = [sys.executable, "-m", "babelmill.release.folder.prove", json.dumps(asked, default=str)]
     bar, lines = Bar(1.0), ["error: its process was killed, perhaps because memory ran out"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        for line in map(str.strip, process.stdout or ()):
-            if share := re.fullmatch(r"(\d+) of (\d+) comparisons.*", line):
-                bar.show(int(share[1]) / int(share[2]), line)
-            elif line:
-                lines.append(line)
+    with tempfile.TemporaryDirectory(prefix="babelmill-modules-") as code:  # transformers copies code there
+        env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": code}
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            for line in map(str.strip, process.stdout or ()):
+                if share := re.fullmatch(r"(\d+) of (\d+) comparisons.*", line):
+                    bar.show(int(share[1]) / int(share[2]), line)
+                elif line:
+                    lines.append(line)
     bar.close()
     if process.returncode:
         log.error("%s", "\n".join(lines[-30:]))

@@ -13,24 +13,18 @@ process that has loaded one folder's code might use the same code for the next f
 same code, so one process proves them all.
 """
 
+import dataclasses
 import itertools
 import json
 import math
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if __name__ == "__main__":  # transformers reads these variables when it is imported
-    # Nothing is downloaded. The copy that transformers makes of the folder's code is deleted at the end.
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    _MODULES = tempfile.TemporaryDirectory(prefix="babelmill-modules-")
-    os.environ["HF_MODULES_CACHE"] = _MODULES.name
-
 import torch
 import transformers
+from pydantic import TypeAdapter
 from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
@@ -178,7 +172,7 @@ def compare_variant(
     cases = architecture.cases(inputs.model)
     wanted: dict[str, Logits] = {}
     for mode in {case.mode for case in cases}:
-        trained = architecture.trained(inputs.model, variant, inputs.frozen)
+        trained = architecture.trained(inputs, variant)
         wanted[mode] = logits_of(trained, rows, architecture.logits, mode)
         del trained
     for case in cases:
@@ -204,24 +198,22 @@ def compare(asked: dict[str, Any]) -> str:
 
     How far it is, is printed. `asked`: what `hub_folder.prove` asks. A UserError names the first difference.
     """
-    folder, model, tokenizer = (Path(asked[key]) for key in ("folder", "model", "tokenizer"))
-    shape, shards = read_json(model / "config.json"), [Path(each) for each in asked["shards"]]
+    folder, inputs = Path(asked["folder"]), TypeAdapter(ExportInputs).validate_python(asked)
+    shape, path = read_json(inputs.model / "config.json"), inputs.tokenizer / "tokenizer.json"
     length, vocab_size = min(shape["max_position_embeddings"], LONGEST), shape["vocab_size"]
-    path = tokenizer / "tokenizer.json"
-    rows = documents(shards, length, Vocabulary.read(path, vocab_size))
-    check_tokenizer(folder, path, rows, vocab_size, published_roles(tokenizer) is not None)
+    rows = documents(inputs.shards, length, Vocabulary.read(path, vocab_size))
+    check_tokenizer(folder, path, rows, vocab_size, published_roles(inputs.tokenizer) is not None)
     rows = rows or random_rows(vocab_size, length)
-    frozen = asked["frozen"] and Path(asked["frozen"])
-    parts = [(folder, model, variant) for variant in asked["variants"]]
-    parts += [(Path(place), Path(kept), "ema") for place, kept in asked["snapshots"]]
-    total = len(rows) * len(architecture_of(model).cases(model)) * len(parts)
+    parts = [(folder, inputs, variant) for variant in asked["variants"]]
+    for place, weights in asked["snapshots"]:
+        parts.append((Path(place), dataclasses.replace(inputs, snapshot=Path(weights)), "ema"))
+    architecture = architecture_of(inputs.model)
+    total = len(rows) * len(architecture.cases(inputs.model)) * len(parts)
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
     for place, trained, variant in parts:
-        of_snapshot = place != folder
-        exported = place, None if of_snapshot or variant == asked["default_variant"] else variant
-        inputs = ExportInputs(trained, tokenizer, shards, frozen)
-        for case, found in compare_variant(architecture_of(model), inputs, exported, variant, rows):
-            check_differences(f"{place.name + ': ' if of_snapshot else ''}variant {variant}, {case}", found)
+        exported = place, None if trained.snapshot or variant == asked["default_variant"] else variant
+        for case, found in compare_variant(architecture, trained, exported, variant, rows):
+            check_differences(f"{place.name + ': ' if trained.snapshot else ''}variant {variant}, {case}", found)
             largest = {key: max(value, found[key]) for key, value in largest.items()}
             done += len(rows)
             print(f"{done} of {total} comparisons with the trained model", flush=True)
