@@ -1,10 +1,8 @@
 """Near copies of documents: found at any place, only where they are, and the same on any machine."""
 
 import itertools
-import json
 import random
 import re
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +13,7 @@ from babelmill.corpus import near_copies
 from babelmill.corpus.cleaning import Steps, prepared
 from babelmill.corpus.near_copies import bands_of, shingles
 from babelmill.corpus.record_batches import RowGroups, Spool, batch_of
+from helpers.tables import write_table
 from helpers.training.training_data import section
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -164,7 +163,6 @@ def test_near_copies_of_the_users_validation_text_are_not_for_training():
 def test_answers_are_compared_with_their_prompts():
     question = "Which of these five books would you take to an island?"
     rows = [{"text": "I would take all of them with me", "prompt": f"{i}: {question}"} for i in range(3)]
-    lines = [json.dumps(row) + "\n" for row in [*rows, rows[0] | {"prompt": "Who is there and what is it?"}]]
-    Path("a.jsonl").write_text("".join(lines))
+    write_table("a.jsonl", [*rows, rows[0] | {"prompt": "Who is there and what is it?"}])
     asked = {"files": ["a.jsonl"], "prompt_column": "prompt", "validation_share": 0}
     assert build(near_duplicates=0.6, **asked)["dropped"] == {"near_duplicate": 2}
