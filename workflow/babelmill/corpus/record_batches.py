@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Container, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
+from itertools import pairwise
 from typing import IO, Any, Self
 
 import numpy as np
@@ -104,7 +105,7 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
     return np.stack(sizes).sum(0, dtype=np.int64)
 
 
-def bytes_of(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+def bytes_of(text: pa.StringArray | pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     """Return the UTF-8 bytes of texts, uint8, and where each text begins and ends in them, int64 [N + 1].
 
     Nulls are not allowed.
@@ -118,8 +119,9 @@ def bytes_of(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
 
 def digests(values: pa.StringArray | pa.BinaryArray) -> np.ndarray:
     """Return the digest of each text, uint64 of shape [texts, 2]. Nulls are not allowed."""
-    raw = values.view(pa.binary()).to_numpy(zero_copy_only=False)
-    joined = b"".join([blake2b(each, digest_size=16).digest() for each in raw])
+    data, bounds = bytes_of(values)
+    view = data.data
+    joined = b"".join([blake2b(view[a:b], digest_size=16).digest() for a, b in pairwise(bounds.tolist())])
     return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
 
 
@@ -212,7 +214,10 @@ class Spool:
 
     def numbers(self, column: str) -> np.ndarray:
         """Return a column of numbers, [documents]."""
-        return self._parquet.read([column])[column].to_numpy()
+        found = np.empty(self.documents, self._parquet.schema_arrow.field(column).type.to_pandas_dtype())
+        for first, batch in self.batches([column]):
+            found[first : first + len(batch)] = batch[column]
+        return found
 
     def batches(self, columns: Sequence[str]) -> Generator[tuple[int, pa.RecordBatch]]:
         """Yield these columns in batches, each with the number of its first document."""

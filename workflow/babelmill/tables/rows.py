@@ -216,12 +216,7 @@ SCAN = json.JSONDecoder(object_pairs_hook=_each_once).scan_once  # pyright: igno
 def _object(line: str) -> dict[str, Any]:
     """Return the object of a line. A ValueError says that it is none, or has a key twice."""
     try:
-        try:
-            row, end = SCAN(line, 0)  # half the time of `json.loads`
-        except StopIteration:  # white space before it, or no JSON
-            row, end = None, 0
-        if end < len(line) and not line[end:].isspace():
-            row = json.loads(line, object_pairs_hook=_each_once)
+        row = json.loads(line, object_pairs_hook=_each_once)
     except json.JSONDecodeError as error:
         raise ValueError(files.MARK_INSIDE if line.startswith(files.MARK) else f"not JSON: {error}") from None
     except RecursionError:
@@ -237,13 +232,18 @@ def _objects(blocks: Blocks) -> Iterator[tuple[list[int], list[dict[str, Any]], 
     for first, text in blocks:
         numbers, rows, bad = list[int](), list[dict[str, Any]](), Bad()
         for number, line in enumerate(text.split("\n"), first):
-            if not line or line.isspace():
-                continue
-            row, problem = dict[str, Any](), None
+            problem = None
             try:
-                row = _object(line)
-            except ValueError as error:
-                problem = BadRow(blocks.path, f"line {number}", str(error))
+                row, end = SCAN(line, 0)  # half the time of `json.loads`
+                if type(row) is not dict or (end < len(line) and not line[end:].isspace()):
+                    row = _object(line)
+            except (StopIteration, ValueError, RecursionError):
+                if not line or line.isspace():
+                    continue
+                try:
+                    row = _object(line)
+                except ValueError as error:
+                    row, problem = {}, BadRow(blocks.path, f"line {number}", str(error))
             if not blocks.sound:
                 problem = blocks.undecodable(number, line) or problem
             if problem:
