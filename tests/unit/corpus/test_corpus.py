@@ -68,7 +68,7 @@ def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
     Path("bad.csv").write_text("text,n\n007,1\nnull,2\ntoo,many,fields\n")
     Path("bad.txt.zst").write_bytes(pa.Codec("zstd").compress(b"whatever " * 1000, asbytes=True)[:-3])
     figures = build(files=["bad.*"], on_error="skip", min_characters=2, validation_share=0)
-    assert "reading: 12 documents, 0 MB" in caplog.text
+    assert "reading: 12 documents, 0 MB" in caplog.text and "bad.jsonl: line 4: not UTF-8: byte 0xff" in caplog.text
     assert texts("train") == ["007", "null", "NA", "line\u2028separator, <s> and \0", "lone \ufffd", "ab"]
     assert figures["read"] == 12
     assert figures["dropped"] == {"undecodable": 1, "malformed": 2, "duplicate": 1, "empty": 2}
@@ -131,12 +131,12 @@ def test_the_split_is_stable_when_documents_are_added(folder):
 
 def test_validation_files_of_ones_own_never_stand_in_training(folder):
     """Texts count as the same after cleaning."""
-    write_jsonl("a.jsonl", [*DOCUMENTS, "caf\u0065\u0301"])
+    write_jsonl("a.jsonl", [*DOCUMENTS, DOCUMENTS[500], "caf\u0065\u0301"])
     write_jsonl("held_out.jsonl", [*DOCUMENTS[100:120], "caf\u00e9", "caf\u00e9"])
     figures = build(files=["a.jsonl"], validation_files=["held_out.jsonl"], normalization="NFC")
     assert texts("validation") == [*DOCUMENTS[100:120], "caf\u00e9"]
     assert texts("train") == DOCUMENTS[:100] + DOCUMENTS[120:]
-    assert figures["dropped"] == {"duplicate": 1, "in_validation": 21}
+    assert figures["dropped"] == {"duplicate": 2, "in_validation": 21}
     assert [source["path"] for source in figures["sources"]] == ["a.jsonl", "held_out.jsonl"]
 
 
@@ -205,17 +205,18 @@ def test_what_is_dropped_is_said_with_its_key(folder, caplog):
     assert "1 document lost control characters (corpus.control_characters)" in caplog.text
 
 
-def test_a_file_that_ends_early_is_used_and_named(folder, caplog):
+@pytest.mark.parametrize("name", ["b.jsonl.gz", "b.csv.gz"])
+def test_a_file_that_ends_early_is_used_and_named(folder, caplog, name):
     write_jsonl("a.jsonl", DOCUMENTS[:30])
     whole = [hashlib.sha256(str(i).encode()).hexdigest() for i in range(20_000)]
-    write_jsonl("b.jsonl.gz", whole)
-    Path("b.jsonl.gz").write_bytes(Path("b.jsonl.gz").read_bytes()[:500_000])
+    write_jsonl(name, whole)
+    Path(name).write_bytes(Path(name).read_bytes()[:500_000])
     figures = build(files=["*.jsonl", "*.gz"], on_error="skip")
     assert figures["read"] > 5_000, "most of what is readable is used"
     assert {*texts("train"), *texts("validation")} == {*DOCUMENTS[:30], *whole[: figures["read"] - 30]}
     assert figures["summary"].endswith("; 1 file not read to the end")
-    what = "1 of 2 files could not be read to the end, and how much is missing is not known: b.jsonl.gz (damaged, or"
-    assert what in caplog.text
+    what = "1 of 2 files could not be read to the end, and how much is missing is not known: b."
+    assert what in caplog.text and f"{name} (damaged, or" in caplog.text
 
 
 def test_files_of_other_names_and_paragraphs(folder):
