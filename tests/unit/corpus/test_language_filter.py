@@ -129,7 +129,6 @@ def test_letters_are_counted_in_any_script_and_place():
         ("zho", {"cmn_Hani", "zho_Hans", "cmn_Hans", "zh"}, {"zho_Hant", "yue_Hani"}),
         ("nor", {"nob_Latn", "nno_Latn", "nor_Latn", "nn", "no"}, {"dan_Latn"}),
         ("srp", {"srp_Cyrl", "sr"}, {"srp_Latn", "hrv_Latn"}),
-        ("kor", {"kor_Hang"}, {"jpn_Jpan"}),
     ],
 )
 def test_labels_of_macrolanguages_and_scripts(code, known, unknown):

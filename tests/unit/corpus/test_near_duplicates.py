@@ -81,11 +81,8 @@ def test_signatures_are_the_same_on_any_machine():
     text = pa.array(["It is a truth universally acknowledged, that a single man", "这是一个测试。这是一个测试"])
     found, _ = shingles(text)
     assert found[:2].tolist() == [4496021826516172067, 2048509359893132918]
-    assert bands_of(text, 0.8).ravel()[[0, 15, 16]].tolist() == [
-        3607073502689270484,
-        9282922396460735104,
-        10453483719533548585,
-    ]
+    bands = bands_of(text, 0.8).ravel()[[0, 15, 16]].tolist()
+    assert bands == [3607073502689270484, 9282922396460735104, 10453483719533548585]
 
 
 def test_planted_copies():
@@ -99,8 +96,7 @@ def test_planted_copies():
     found = judged(documents, 0.8)
     real = {2 * i + 1 for i, similarity in enumerate(similarities) if similarity >= 0.8}
     assert 300 < len(real) < 700
-    assert set(found) <= real
-    assert len(set(found)) >= 0.99 * len(real)
+    assert set(found) <= real and len(found) >= 0.99 * len(real)
     assert all(copy.similarity == pytest.approx(similarities[i // 2]) for i, copy in found.items())
     assert found[min(found)].beginning == documents[min(found) - 1][: len(found[min(found)].beginning)]
 

@@ -250,12 +250,12 @@ class Evil:
 def test_nothing_in_a_file_is_run(legacy):
     """Neither in today's archives nor in bare pickles."""
     write_published()
-    path, canary = BIN, Path("canary")
-    torch.save(published_model()[1] | {"x": Evil(canary)}, path, _use_new_zipfile_serialization=not legacy)
+    canary = Path("canary")
+    torch.save(published_model()[1] | {"x": Evil(canary)}, BIN, _use_new_zipfile_serialization=not legacy)
     line = refused(**GPT_BERT)
     assert "pytorch_model.bin contains more than tensors" in line and "so it is refused" in line
     assert not canary.exists()
-    torch.load(path, weights_only=False)
+    torch.load(BIN, weights_only=False)
     assert canary.exists()  # it would have
 
 
