@@ -70,7 +70,7 @@ def reading(folder: Path, texts: Texts, batches: list[pa.RecordBatch], rows_alon
 
     def ours() -> None:
         asked = Reading(section())
-        for _ in rows(path, asked.asked(path)) if rows_alone else read([path], asked, Tally()):
+        for _ in rows(path, [*asked.asked(path).values()]) if rows_alone else read([path], asked, Tally()):
             pass
 
     return ours, bare

@@ -43,7 +43,7 @@ from babelmill.corpus.reading import Reading, read
 from babelmill.corpus.record_batches import keys_of
 from babelmill.corpus.tally import Tally
 from babelmill.hub import revisions
-from babelmill.hub.data_files import SPLITS, DataFiles, data_files, in_order
+from babelmill.hub.data_files import SPLITS, data_files, in_order
 from babelmill.hub.files import AT_ONCE, Files, licence_of, of_source
 from babelmill.hub.sources import DATASET
 from babelmill.stages import DownloadStage
@@ -59,23 +59,18 @@ class DatasetPart:
 
     asked: dict[str, Any]  # the repository's entry in the settings
     source: Files  # all files of the repository
-    files: DataFiles  # names of the data files
+    files: dict[str, list[str]]  # names of the data files of each split
     license: str | None  # the licence that its card names, if it names one
-    taken: dict[str, dict[str, Path]] = field(default_factory=lambda: {split: {} for split in SPLITS})
+    taken: dict[str, Path] = field(default_factory=dict)  # {name: path in the cache} of those that are needed
 
     @property
     def repository(self) -> str:
         return self.asked["repository"]
 
-    @property
-    def paths(self) -> dict[str, Path]:
-        """Return {name: path in the cache} of the files that were taken."""
-        return self.taken["train"] | self.taken["validation"]
-
     def figures(self) -> dict[str, Any]:
         """Return where the files come from, and which they are, for the manifest."""
         about = {key: value for key, value in self.asked.items() if value} | {"commit": self.source.figures["commit"]}
-        files = {split: sorted(paths) for split, paths in self.taken.items()}
+        files = {split: [name for name in names if name in self.taken] for split, names in self.files.items()}
         return about | files | ({"license": self.license} if self.license else {})
 
 
@@ -84,15 +79,15 @@ def open_part(asked: dict[str, Any]) -> DatasetPart:
     source = of_source(DATASET, asked, below=True)
     card = source.path("README.md")
     files = data_files(source.names, asked, card, source.where)
-    total = sum(source.sizes[name] for name in files.train + files.validation)
-    count = plural(len(files.train + files.validation), "file")
-    log.info("%s at %s has %s, %.1f MB (%s)", asked["repository"], source.figures["commit"], count, total / 1e6, files)
+    size = sum(source.sizes[name] for names in files.values() for name in names) / 1e6
+    has = "; ".join(f"{split}: {plural(len(names), 'file')}, {some(names)}" for split, names in files.items() if names)
+    log.info("%s at %s has %.1f MB (%s)", asked["repository"], source.figures["commit"], size, has)
     return DatasetPart(asked, source, files, licence_of(card))
 
 
 def wanted(parts: list[DatasetPart], split: str) -> list[tuple[DatasetPart, str]]:
     """Return the files of a split in the order in which a budget needs them: one file of each part in turn."""
-    rounds = itertools.zip_longest(*([(p, name) for name in in_order(getattr(p.files, split))] for p in parts))
+    rounds = itertools.zip_longest(*([(p, name) for name in in_order(p.files[split])] for p in parts))
     return [file for files in rounds for file in files if file is not None]
 
 
@@ -142,7 +137,7 @@ def take(parts: list[DatasetPart], split: str, text: Text | None, columns: dict[
     The first file of each part is read at once, so that its columns are checked early.
     """
     waiting = wanted(parts, split)
-    total, least, sizes, arrived = len(waiting), sum(bool(getattr(part.files, split)) for part in parts), list[int](), 0
+    total, least, sizes, arrived = len(waiting), sum(bool(part.files[split]) for part in parts), list[int](), 0
     limit = SHARES[split] * text.budget.limit if text else math.inf
     bar, said = Bar(limit if text else total), ""
     while waiting and (sum(sizes) < limit or len(sizes) < least):
@@ -154,9 +149,9 @@ def take(parts: list[DatasetPart], split: str, text: Text | None, columns: dict[
             if sum(sizes) >= limit and len(sizes) >= least:
                 break
             path, column = part.source.get([name])[name], part.asked.get("text_column")
-            if not text and not part.paths:
+            if not text and not part.taken:
                 check_columns(path, columns, column)
-            part.taken[split][name] = path
+            part.taken[name] = path
             sizes.append(text.of(path, column) if text else 1)
             arrived += part.source.sizes[name]
             said = f"{split}: {len(sizes)} of {plural(total, 'file')}, {arrived / 1e6:,.1f} MB"
@@ -180,7 +175,7 @@ def run(job: Job[DownloadStage]) -> None:
         for split in SPLITS:
             take(parts, split, text, settings.columns)
         for part in parts:
-            for name, path in part.paths.items():
+            for name, path in part.taken.items():
                 names.append(f"{part.repository}/{name}" if settings.parts_of_text else name)
                 (folder / names[-1]).parent.mkdir(parents=True, exist_ok=True)
                 link_or_copy(path, folder / names[-1])
@@ -194,10 +189,10 @@ def run(job: Job[DownloadStage]) -> None:
 
 def refuse(parts: list[DatasetPart]) -> None:
     """Raise a UserError if no part has text for training, or if two parts share a file."""
-    if not any(part.files.train for part in parts):
-        files = "; ".join(f"{part.repository}: {some(part.files.validation)}" for part in parts)
+    if not any(part.files["train"] for part in parts):
+        files = "; ".join(f"{part.repository}: {some(part.files['validation'])}" for part in parts)
         raise UserError(f"corpus.hub: all files are for validation, by their names ({files}); name some to train on")
-    named = Counter((part.repository, name) for part in parts for name in part.files.train + part.files.validation)
+    named = Counter((part.repository, name) for part in parts for names in part.files.values() for name in names)
     for (repository, name), times in named.items():
         if times > 1:
             raise UserError(f"corpus.hub: two entries name the file {line(name, 100)} of {repository}; name it once")

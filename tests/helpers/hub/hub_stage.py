@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from babelmill.core import manifest
 from helpers.programs.prepared import run_python
 from helpers.stages import show_as, write_job
 
@@ -27,6 +28,12 @@ def run_stage(stage: str, *arguments, **environment) -> subprocess.CompletedProc
     """Run a stage without waiting between attempts, with more variables of the environment."""
     program = PROGRAM.format(module=f"babelmill.{stage}")
     return run_python("-c", program, *arguments, environment={**os.environ, **environment})
+
+
+def figures_of(done: subprocess.CompletedProcess, out: str = "out") -> dict[str, Any]:
+    """Return the figures of the result of a stage that succeeded; its files are verified."""
+    assert done.returncode == 0, done.stderr
+    return manifest.verify(out)["figures"]
 
 
 def refusal(done: subprocess.CompletedProcess) -> str:

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import json
 import logging
 import os
 import sys
@@ -17,10 +16,10 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.graph import Graph, Result
 from helpers.stages import run_stage
+from helpers.tables import write_table
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-FILES = ("train.parquet", "validation.parquet", "manifest.json")
 DOCUMENTS = [f"Document number {i} says something of its own." for i in range(1000)]
 
 
@@ -46,8 +45,7 @@ def texts(split, out="out") -> list[str]:
 
 
 def write_jsonl(name, documents, **metadata) -> None:
-    lines = [json.dumps({"text": text, **metadata}) + "\n" for text in documents]
-    Path(name).write_text("".join(lines), encoding="utf-8")
+    write_table(name, [{"text": text, **metadata} for text in documents])
 
 
 def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
@@ -70,7 +68,7 @@ def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
     Path("bad.csv").write_text("text,n\n007,1\nnull,2\ntoo,many,fields\n")
     Path("bad.txt.zst").write_bytes(pa.Codec("zstd").compress(b"whatever " * 1000, asbytes=True)[:-3])
     figures = build(files=["bad.*"], on_error="skip", min_characters=2, validation_share=0)
-    assert "reading: 12 documents, 0 MB" in caplog.text
+    assert "reading: 12 documents, 0 MB" in caplog.text and "bad.jsonl: line 4: not UTF-8: byte 0xff" in caplog.text
     assert texts("train") == ["007", "null", "NA", "line\u2028separator, <s> and \0", "lone \ufffd", "ab"]
     assert figures["read"] == 12
     assert figures["dropped"] == {"undecodable": 1, "malformed": 2, "duplicate": 1, "empty": 2}
@@ -92,8 +90,8 @@ def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
         ("a.jsonl", b"", r"the corpus of eng is empty: 0 documents in a\.\*; dropped: none"),
         (
             "a.txt",
-            b"only one",
-            r"eng has 1 document, and by chance none is in the validation split \(corpus.validation_share = 0.02\); set a larger corpus.validation_share, or corpus.validation_files$",
+            b"one",
+            r"eng has 1 document, and by chance none is .* \(corpus.validation_share = 0.02\); set a larger",
         ),
     ],
 )
@@ -104,18 +102,14 @@ def test_bad_input_is_one_line_and_leaves_nothing(folder, name, content, message
     assert not any(path.is_file() for path in folder.glob("out/**/*"))
 
 
-def test_order_and_bytes_are_the_same_on_every_run(folder):
+def test_documents_come_in_the_order_of_their_files_each_of_which_is_read_once(folder):
     for i in (2, 0, 1, 10):
         write_jsonl(f"part{i}.jsonl", DOCUMENTS[i * 50 : i * 50 + 50], category=f"c{i}")
     build(files=["part*.jsonl", "part2.*"], validation_share=0.1)
-    first = [Path("out", name).read_bytes() for name in FILES]
-    kept = texts("train") + texts("validation")
     expected = [DOCUMENTS[i * 50 + k] for i in (0, 1, 10, 2) for k in range(50)]
-    assert len(kept) == 200
+    assert len(texts("train") + texts("validation")) == 200
     assert texts("train") == [text for text in expected if text in set(texts("train"))]
     assert pq.read_table("out/train.parquet")["category"][0].as_py() == "c0"
-    build("again", files=["part*.jsonl", "part2.*"], validation_share=0.1)
-    assert first == [Path("again", name).read_bytes() for name in FILES]
 
 
 def test_the_split_is_stable_when_documents_are_added(folder):
@@ -137,12 +131,12 @@ def test_the_split_is_stable_when_documents_are_added(folder):
 
 def test_validation_files_of_ones_own_never_stand_in_training(folder):
     """Texts count as the same after cleaning."""
-    write_jsonl("a.jsonl", [*DOCUMENTS, "caf\u0065\u0301"])
+    write_jsonl("a.jsonl", [*DOCUMENTS, DOCUMENTS[500], "caf\u0065\u0301"])
     write_jsonl("held_out.jsonl", [*DOCUMENTS[100:120], "caf\u00e9", "caf\u00e9"])
     figures = build(files=["a.jsonl"], validation_files=["held_out.jsonl"], normalization="NFC")
     assert texts("validation") == [*DOCUMENTS[100:120], "caf\u00e9"]
     assert texts("train") == DOCUMENTS[:100] + DOCUMENTS[120:]
-    assert figures["dropped"] == {"duplicate": 1, "in_validation": 21}
+    assert figures["dropped"] == {"duplicate": 2, "in_validation": 21}
     assert [source["path"] for source in figures["sources"]] == ["a.jsonl", "held_out.jsonl"]
 
 
@@ -178,8 +172,7 @@ def test_python_docs_is_real_text(folder):
     rows = pq.read_table("out/train.parquet").to_pylist()
     assert rows[0]["text"] in DOCUMENTS
     docs = [row for row in rows if row["license"] == "PSF-2.0"]
-    assert len(docs) > 1000
-    assert max(len(row["text"]) for row in docs) < 20_000
+    assert len(docs) > 1000 and max(len(row["text"]) for row in docs) < 20_000
     assert any('The "for" statement is used to iterate' in row["text"] for row in docs)
     assert any(row["data-source"].endswith("/json/__init__") for row in docs)
     assert not {"this", "antigravity", "turtle", "idlelib", "tkinter"} & {*sys.modules}, "its modules are not imported"
@@ -212,20 +205,18 @@ def test_what_is_dropped_is_said_with_its_key(folder, caplog):
     assert "1 document lost control characters (corpus.control_characters)" in caplog.text
 
 
-def test_a_corpus_that_loses_more_than_a_tenth_or_the_end_of_a_file_says_so(folder, caplog):
+@pytest.mark.parametrize("name", ["b.jsonl.gz", "b.csv.gz"])
+def test_a_file_that_ends_early_is_used_and_named(folder, caplog, name):
     write_jsonl("a.jsonl", DOCUMENTS[:30])
-    with open("a.jsonl", "a") as file:
-        file.write("\n".join(["{"] * 6))
-    lines = "".join(json.dumps({"text": hashlib.sha256(str(i).encode()).hexdigest()}) + "\n" for i in range(20_000))
-    Path("b.jsonl.gz").write_bytes(gzip.compress(lines.encode())[:500_000])
-    build(files=["a.jsonl"], on_error="skip", validation_share=0)
-    assert "more than a tenth of the documents could not be read (17 %)" in caplog.text
-    caplog.clear()
+    whole = [hashlib.sha256(str(i).encode()).hexdigest() for i in range(20_000)]
+    write_jsonl(name, whole)
+    Path(name).write_bytes(Path(name).read_bytes()[:500_000])
     figures = build(files=["*.jsonl", "*.gz"], on_error="skip")
-    assert figures["read"] > 5_000 and "a tenth" not in caplog.text, "most of what is readable is used"
-    assert figures["summary"].endswith("; 6 dropped; 1 file not read to the end")
-    what = "1 of 2 files could not be read to the end, and how much is missing is not known: b.jsonl.gz (damaged, or"
-    assert what in caplog.text
+    assert figures["read"] > 5_000, "most of what is readable is used"
+    assert {*texts("train"), *texts("validation")} == {*DOCUMENTS[:30], *whole[: figures["read"] - 30]}
+    assert figures["summary"].endswith("; 1 file not read to the end")
+    what = "1 of 2 files could not be read to the end, and how much is missing is not known: b."
+    assert what in caplog.text and f"{name} (damaged, or" in caplog.text
 
 
 def test_files_of_other_names_and_paragraphs(folder):
@@ -249,14 +240,9 @@ def test_the_home_folder_and_relative_paths(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder / "home"))
     with pytest.raises(UserError, match=rf"texts/\*\.txt: no such file \(relative to {folder}\)"):
         build(files=["texts/*.txt"])
-    sections = {
-        "corpus": {"validation_files": ["~/v"]},
-        "tokenizer": {"source": "~/t.json"},
-        "model": {"source": "~/m"},
-        "labels": {"codes": "~/codes.csv"},
-        "predict": {"tables": {"one": "~/in.csv"}},
-        "suites": {"mine": {"files": ["~/pairs.tsv"], "language": "eng", "good": "a", "bad": "b"}},
-    }
+    sections = {"corpus": {"validation_files": ["~/v"]}, "tokenizer": {"source": "~/t"}, "model": {"source": "~/m"}}
+    sections |= {"labels": {"codes": "~/codes.csv"}, "predict": {"tables": {"one": "~/in.csv"}}}
+    sections |= {"suites": {"mine": {"files": ["~/pairs.tsv"], "language": "eng", "good": "a", "bad": "b"}}}
     made = Configuration([("test", sections)])
     model = made.model("eng")
     paths = [made.corpus("eng").corpus.validation_files[0], model.tokenizer.source, model.labels.codes]

@@ -18,6 +18,7 @@ import pytest
 from test_corpus import asked, build
 
 from babelmill.core.files import UserError
+from helpers.tables import table_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -39,9 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def lines(texts: list[str]) -> bytes:
-    return "".join(
-        json.dumps({"text": text, "prompt": text[:9], "category": text[:5]}) + "\n" for text in texts
-    ).encode()
+    return table_bytes([{"text": text, "prompt": text[:9], "category": text[:5]} for text in texts], ".jsonl")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from babelmill.core import manifest
 from babelmill.core.files import write_json
 from helpers.results.fields import undocumented
 from helpers.stages import any_settings, run_stage
+from helpers.tables import write_table
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -50,18 +51,9 @@ def built(out="out", threads=1, **corpus) -> dict:
 
 
 def test_documents_with_items_are_dropped_and_counted(monkeypatch):
-    clean = [
-        "The cat sees a dog.",
-        "Cats run.",
-        LONG.rpartition("word12")[0],
-        *(f"filler {i} of many" for i in range(300)),
-    ]
-    dirty = [
-        "Today THE CAT\nsees the dog!",
-        "word1, word0. " + LONG.upper(),
-        "she asked, why is it red",
-        "Why is it red?",
-    ]
+    clean = ["The cat sees a dog.", "Cats run.", LONG.rpartition("word12")[0], *(f"filler {i}" for i in range(300))]
+    dirty = ["Today THE CAT\nsees the dog!", "word1, word0. " + LONG.upper(), "she asked, why is it red"]
+    dirty += ["Why is it red?"]
     write_jsonl("a.jsonl", [text for pair in zip(clean, dirty, strict=False) for text in pair] + clean[4:] + dirty[3:])
     figures = built()
     assert set(texts("train")) == {*clean, dirty[3]}, "an option without its prompt is no item"
@@ -70,10 +62,8 @@ def test_documents_with_items_are_dropped_and_counted(monkeypatch):
     notes = {example["text"]: example["note"] for example in figures["examples"]["test_text"]}
     assert notes[dirty[0]] == "mine: the cat sees the dog" and notes[dirty[2]] == "choices: she asked why is it red"
     monkeypatch.setattr("babelmill.corpus.__main__.WORTH_IT", 0)
-    built("out4", threads=4)
+    assert built("out4", threads=4) == figures
     assert Path("out4/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()
-    found = json.loads(Path("out4/manifest.json").read_text())["figures"]
-    assert found["examples"] == figures["examples"] and found["suites"] == figures["suites"]
 
 
 def test_all_figures_of_a_corpus_are_documented():
@@ -95,7 +85,6 @@ def test_all_figures_of_a_corpus_are_documented():
 
 
 def test_a_prompt_and_its_answer_are_one_text():
-    rows = [{"q": "She asked:", "text": "Why is it red?"}, {"q": "He asked:", "text": "Why is it red?"}]
-    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_table("a.jsonl", [{"q": f"{who} asked:", "text": "Why is it red?"} for who in ("She", "He")])
     assert built(prompt_column="q")["dropped"] == {"test_text": 1}
     assert pq.ParquetFile("out/train.parquet").read()["prompt"].to_pylist() == ["He asked:"]

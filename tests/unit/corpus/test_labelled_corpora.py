@@ -6,7 +6,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.download import check_columns
 from babelmill.tokens.documents import Documents
@@ -53,8 +52,9 @@ def test_a_table_of_any_format_comes_out_alike(kind, compression):
     Path(name).write_bytes(compress(table_bytes(TABLE, kind), compression))
     figures = build(files=[name], validation_share=0, quoting="csv")
     assert found() == EXPECTED
-    unit, numbers = {".parquet": ("row", (1, 2, 3, 4, 5)), ".jsonl": ("line", (1, 2, 3, 4, 5))}.get(
-        kind, ("line", (2, 3, 4, 6, 7))
+    unit, numbers = (
+        "row" if kind == ".parquet" else "line",
+        (2, 3, 4, 6, 7) if kind in (".csv", ".tsv") else range(1, 6),
     )
     assert [row["origin"] for row in documents()] == [f"{name}: {unit} {number}" for number in numbers]
     assert figures["without_labels"] == {"train": 1, "validation": 0} and figures["dropped"] == {}
@@ -182,11 +182,3 @@ def test_a_download_looks_at_the_columns_of_labels_early():
     check_columns(Path("a.csv"), columns, None)
     with pytest.raises(UserError, match=r"no column 'code9'; there are 'occ1', 'lang'"):
         check_columns(Path("a.csv"), columns | {"label_columns": ["code9"]}, None)
-    plain = Configuration([("test", {"languages": {"eng": {"corpus": {"hub": "lab/occupations"}}}})])
-    assert settings_of(plain, "eng", "download")["columns"] == {"text_column": "text"}
-    before, after = (
-        settings_of(configuration_of(**more), "eng", "corpus") for more in ({}, {"context_column": "land"})
-    )
-    assert before != after and before["corpus"]["label_columns"] == ["code1", "code2"]
-    keys = {"label_columns", "context_column", "context", "delimiter", "encoding"}
-    assert not keys & settings_of(plain, "eng", "corpus")["corpus"].keys()

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from test_corpus import build, configuration_of, texts, write_jsonl
 
+from babelmill.config import identifiers
 from babelmill.config.identifiers import labels_of
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus.identification import has_enough_letters
+from helpers.hub import hub_stage
 from helpers.stages import job_of, run_stage, settings_of
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -87,6 +89,32 @@ def test_settings_name_the_content_of_the_model():
     assert len(asked("glotlid")["identification"]["commit"]) == 40
 
 
+def test_a_corpus_reads_the_model_of_the_hub_and_no_other_file(hub, monkeypatch):
+    """`glotlid` is the tiny model, on the test Hub."""
+    content = Path(MODEL).read_bytes()
+    commit = hub.commit("models/cis-lmu/glotlid", {"model.bin": content, "README.md": b"# GlotLID"})
+    known = identifiers.HUB["glotlid"] | {"commit": commit, "sha256": hashlib.sha256(content).hexdigest()}
+    monkeypatch.setitem(identifiers.HUB, "glotlid", known)
+    write_jsonl("a.jsonl", [DUTCH[0], DANISH[0]])
+    filtered = {"files": ["a.jsonl"], "validation_share": 0, "language_filter": {"model": "glotlid"}}
+    configuration = Configuration([("test", {"languages": {"nld": {"corpus": filtered}}})])
+    asked = settings_of(configuration, "nld", "identifier")
+    other = asked | {"source": asked["source"] | {"sha256": "0" * 64}}
+    refused, done = (
+        hub_stage.run_stage("identifier", hub_stage.asked_for("identifier", each, "model")) for each in (other, asked)
+    )
+    assert "its sha256 is" in hub_stage.refusal(refused)
+    assert hub_stage.figures_of(done, "model")["hub"]["sha256"] == known["sha256"]
+    requests = len(hub.log)
+    figures = run_stage("corpus", configuration, "nld", identifier=[Path("model")])
+    assert figures["other_languages"] == {"dan_Latn": 1}
+    assert len(hub.log) == requests, "the corpus needs no network"
+    Path("model", identifiers.FILE).unlink()
+    Path("model", identifiers.FILE).write_bytes(content[:-1] + b"x")
+    with pytest.raises(UserError, match=identifiers.FILE):
+        run_stage("corpus", configuration, "nld", identifier=[Path("model")])
+
+
 def test_letters_are_counted_in_any_script_and_place():
     """Letters of all scripts count, wherever they stand; a text of fewer than 20 tells no language."""
     others = ["12 34 " * 9, "a" * 19, " " * 2000 + "b" * 19, "", "٣٤٥٦٧٨٩٠" * 9]
@@ -101,7 +129,6 @@ def test_letters_are_counted_in_any_script_and_place():
         ("zho", {"cmn_Hani", "zho_Hans", "cmn_Hans", "zh"}, {"zho_Hant", "yue_Hani"}),
         ("nor", {"nob_Latn", "nno_Latn", "nor_Latn", "nn", "no"}, {"dan_Latn"}),
         ("srp", {"srp_Cyrl", "sr"}, {"srp_Latn", "hrv_Latn"}),
-        ("kor", {"kor_Hang"}, {"jpn_Jpan"}),
     ],
 )
 def test_labels_of_macrolanguages_and_scripts(code, known, unknown):

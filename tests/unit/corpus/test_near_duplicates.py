@@ -1,10 +1,8 @@
 """Near copies of documents: found at any place, only where they are, and the same on any machine."""
 
 import itertools
-import json
 import random
 import re
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +13,7 @@ from babelmill.corpus import near_copies
 from babelmill.corpus.cleaning import Steps, prepared
 from babelmill.corpus.near_copies import bands_of, shingles
 from babelmill.corpus.record_batches import RowGroups, Spool, batch_of
+from helpers.tables import write_table
 from helpers.training.training_data import section
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -82,11 +81,8 @@ def test_signatures_are_the_same_on_any_machine():
     text = pa.array(["It is a truth universally acknowledged, that a single man", "这是一个测试。这是一个测试"])
     found, _ = shingles(text)
     assert found[:2].tolist() == [4496021826516172067, 2048509359893132918]
-    assert bands_of(text, 0.8).ravel()[[0, 15, 16]].tolist() == [
-        3607073502689270484,
-        9282922396460735104,
-        10453483719533548585,
-    ]
+    bands = bands_of(text, 0.8).ravel()[[0, 15, 16]].tolist()
+    assert bands == [3607073502689270484, 9282922396460735104, 10453483719533548585]
 
 
 def test_planted_copies():
@@ -100,8 +96,7 @@ def test_planted_copies():
     found = judged(documents, 0.8)
     real = {2 * i + 1 for i, similarity in enumerate(similarities) if similarity >= 0.8}
     assert 300 < len(real) < 700
-    assert set(found) <= real
-    assert len(set(found)) >= 0.99 * len(real)
+    assert set(found) <= real and len(found) >= 0.99 * len(real)
     assert all(copy.similarity == pytest.approx(similarities[i // 2]) for i, copy in found.items())
     assert found[min(found)].beginning == documents[min(found) - 1][: len(found[min(found)].beginning)]
 
@@ -164,7 +159,6 @@ def test_near_copies_of_the_users_validation_text_are_not_for_training():
 def test_answers_are_compared_with_their_prompts():
     question = "Which of these five books would you take to an island?"
     rows = [{"text": "I would take all of them with me", "prompt": f"{i}: {question}"} for i in range(3)]
-    lines = [json.dumps(row) + "\n" for row in [*rows, rows[0] | {"prompt": "Who is there and what is it?"}]]
-    Path("a.jsonl").write_text("".join(lines))
+    write_table("a.jsonl", [*rows, rows[0] | {"prompt": "Who is there and what is it?"}])
     asked = {"files": ["a.jsonl"], "prompt_column": "prompt", "validation_share": 0}
     assert build(near_duplicates=0.6, **asked)["dropped"] == {"near_duplicate": 2}

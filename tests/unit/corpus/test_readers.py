@@ -1,6 +1,5 @@
 """The documents of files as batches: what columns become, what is counted, and how large batches are."""
 
-import hashlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,8 +7,8 @@ import pytest
 
 from babelmill.core.files import UserError
 from babelmill.corpus.reading import Reading, read
-from babelmill.corpus.record_batches import BLOCK, digests
 from babelmill.corpus.tally import Tally
+from babelmill.tables.rows import BATCH
 from helpers.tables import table_bytes
 from helpers.training.training_data import section
 
@@ -20,13 +19,6 @@ def batches_of(*paths: Path, on_error="stop", **corpus) -> tuple[list[pa.RecordB
     batches = list(read(paths, Reading(section("corpus", **corpus)), tally))
     assert tally.read == sum(map(len, batches)) + tally.dropped.total()
     return batches, tally
-
-
-def test_a_digest_depends_on_the_text_alone():
-    texts = pa.array(["a", "", "längerer Text", "a"])
-    expected = hashlib.blake2b("längerer Text".encode(), digest_size=16).digest()
-    assert digests(texts)[2].astype("<u8").tobytes() == expected
-    assert (digests(texts.slice(2)) == digests(texts)[2:]).all() and (digests(texts)[0] == digests(texts)[3]).all()
 
 
 def test_metadata_that_is_no_text_becomes_json(tmp_path):
@@ -51,13 +43,13 @@ def test_small_files_share_batches_and_large_files_have_many(tmp_path):
         path.write_bytes(table_bytes([{"text": text} for text in documents], kind))
         batches, _ = batches_of(path)
         assert [text for batch in batches for text in batch["text"].to_pylist()] == documents
-        assert max(batch.nbytes for batch in batches) < 2 * BLOCK
+        assert max(batch.nbytes for batch in batches) < 2 * BATCH
 
 
 def test_a_document_that_no_batch_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("babelmill.tables.text.LONGEST", 2 * BLOCK)
+    monkeypatch.setattr("babelmill.tables.text.LONGEST", 2 * BATCH)
     path = tmp_path / "a.txt"
-    path.write_text("word\n" * BLOCK)
+    path.write_text("word\n" * BATCH)
     with pytest.raises(UserError, match=r"a\.txt: a line or document of more than 2 MiB; is this text"):
         batches_of(path, document="file")
-    assert batches_of(path, document="line")[1].read == BLOCK
+    assert batches_of(path, document="line")[1].read == BATCH

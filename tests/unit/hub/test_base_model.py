@@ -2,18 +2,21 @@
 
 import argparse
 import json
+import math
 import shutil
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
+from huggingface_hub import save_torch_state_dict
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers
-from transformers import AutoConfig, BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, BertConfig, BertForMaskedLM
 
 from babelmill import base_model
 from babelmill.commands.plan import size_of_model
@@ -33,9 +36,10 @@ from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.source_weights import load_weights, shape_of
 from babelmill.training.networks.transformers_models import on_meta
 from helpers import DATA
-from helpers.hub.hub_stage import asked_for, run_stage
+from helpers.hub.hub_stage import asked_for, figures_of, run_stage
 from helpers.models.published import model as published_model
 from helpers.models.published import norbert4, write_norbert4, write_tokenizer
+from helpers.models.published_models import publish
 from helpers.stages import settings_of
 from helpers.training.tiny_trainer import ALONE
 from helpers.training.training_data import VOCABULARY, section, train_settings
@@ -43,6 +47,8 @@ from helpers.training.training_data import VOCABULARY, section, train_settings
 pytestmark = pytest.mark.slow
 
 LLADA = DATA / "llada_tiny.safetensors"
+BIN, SAFETENSORS, CONFIG = (Path("theirs", name) for name in ("pytorch_model.bin", "model.safetensors", "config.json"))
+GPT_BERT = {"auto_class": None}
 NORBERT4 = {"auto_class": None, "architecture": "norbert4"}
 HEAD = "classifier.emb2vocab.weight"
 
@@ -69,29 +75,30 @@ def refused(**arguments) -> str:
     return str(error.value)
 
 
-BERT = {
-    **{"vocab_size": 270, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8},
-    "max_position_embeddings": 32,
-}
-
-
-def write_bert(name: str = "model.safetensors", **config) -> dict[str, torch.Tensor]:
+def write_bert(name: str = "model.safetensors") -> dict[str, torch.Tensor]:
     """A small BERT, some of it in fp16."""
-    values = {"model_type": "bert", **BERT, **config}
-    write_json("theirs/config.json", values)
-    model = BertForMaskedLM(BertConfig(**BERT))
-    weights = {key: value.detach().clone() for key, value in model.named_parameters()}
-    weights |= {key: value.half() for key, value in weights.items() if "LayerNorm" in key}
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = BertConfig(vocab_size=270, max_position_embeddings=32, **sizes)
+    config.save_pretrained("theirs")
+    parameters = BertForMaskedLM(config).named_parameters()
+    weights = {key: (value.half() if "LayerNorm" in key else value).detach().clone() for key, value in parameters}
     (torch.save if name.endswith(".bin") else save_file)(weights, f"theirs/{name}")
     return weights
 
 
-def write_published(**more) -> dict:
+def write_published() -> dict:
     config, weights = published_model()
-    write_json("theirs/config.json", config | {"model_type": "gpt_bert", "auto_map": {"AutoModel": "x.Y"}} | more)
-    torch.save(weights, "theirs/pytorch_model.bin")
+    write_json(CONFIG, config | {"model_type": "gpt_bert", "auto_map": {"AutoModel": "x.Y"}})
+    torch.save(weights, BIN)
     write_tokenizer(Path("theirs/tokenizer.json"), size=96)
     return config
+
+
+KINDS = {
+    "bert": (write_bert, {}),
+    "gpt_bert": (write_published, GPT_BERT),
+    "norbert4": (lambda: write_norbert4(Path("theirs")), NORBERT4),
+}
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
@@ -116,68 +123,83 @@ def test_a_model_of_transformers_keeps_names_and_configuration(name):
 
 def test_parts_are_one_file_again():
     weights = write_bert()
-    Path("theirs/model.safetensors").unlink()
-    first, *others = weights
-    parts = {"model-00001-of-00002.safetensors": [first], "model-00002-of-00002.safetensors": others}
-    for name, keys in parts.items():
-        save_file({key: weights[key] for key in keys}, f"theirs/{name}")
-    table = {key: name for name, keys in parts.items() for key in keys}
-    write_json("theirs/model.safetensors.index.json", {"weight_map": table})
+    SAFETENSORS.unlink()
+    save_torch_state_dict(weights, "theirs", max_shard_size=8000)
     run()
     assert load_file("out/model.safetensors").keys() == weights.keys()
-    Path("theirs/model-00002-of-00002.safetensors").unlink()
+    _, part, *_ = sorted(Path("theirs").glob("model-*"))
+    part.unlink()
     shutil.rmtree("results/base_model")
-    assert "the download is not complete: model.safetensors.index.json also names model-00002-of" in refused()
+    assert f"the download is not complete: model.safetensors.index.json also names {part.name}" in refused()
 
 
-def cut(path: str = "theirs/model.safetensors") -> None:
-    data = Path(path).read_bytes()
-    Path(path).write_bytes(data[: len(data) - 100])
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (cut, ["model.safetensors: truncated or damaged", "replace it by a complete copy"]),
-        (lambda: Path("theirs/model.safetensors").unlink(), ["has no file of weights", "it has config.json"]),
-        (lambda: Path("theirs/config.json").unlink(), ["has no config.json"]),
-        (lambda: write_bert(auto_map={"AutoModel": "m.M"}, model_type="own"), ["auto_map", "never run", "LLaDA"]),
-        (lambda: write_bert(model_type="t5"), ["model_type = 't5'", "has no AutoModelForMaskedLM for it"]),
-        (lambda: write_tokenizer(Path("theirs/tokenizer.json"), size=272), ["272", "270"]),
-        (lambda: write_bert(model_type=["bert"]), ["model_type = ['bert'] in config.json is not the name of a type"]),
-        (
-            lambda: write_bert(hidden_size="x"),
-            ["Validation error for field 'hidden_size': TypeError: ", "expected int"],
-        ),
-        (lambda: write_bert(num_hidden_layers=2_000_000), ["num_hidden_layers = 2,000,000: 1,000 layers at most"]),
-        (lambda: Path("theirs/config.json").write_text("[" * 100_000), ["config.json: not valid JSON"]),
+# What is changed (a dictionary: in config.json), and parts of the line that refuses it.
+REFUSED = {
+    "bert": [
+        (lambda: SAFETENSORS.write_bytes(SAFETENSORS.read_bytes()[:-100]), "model.safetensors: truncated or damaged ... replace it by"),
+        (SAFETENSORS.unlink, "has no file of weights ... it has config.json"),
+        (CONFIG.unlink, "has no config.json"),
+        (lambda: CONFIG.write_text("[" * 100_000), "config.json: not valid JSON"),
+        ({"auto_map": {"AutoModel": "m.M"}, "model_type": "own"}, "auto_map ... never run ... LLaDA"),
+        ({"model_type": "t5"}, "model_type = 't5' ... has no AutoModelForMaskedLM for it"),
+        ({"model_type": ["bert"]}, "model_type = ['bert'] in config.json is not the name of a type"),
+        ({"hidden_size": "x"}, "Validation error for field 'hidden_size': TypeError:  ... expected int"),
+        ({"num_hidden_layers": 2_000_000}, "num_hidden_layers = 2,000,000: 1,000 layers at most"),
+        (lambda: write_tokenizer(Path("theirs/tokenizer.json"), size=272), "272 ... 270"),
+        (lambda: SAFETENSORS.rename("theirs/adapter_model.safetensors"), "the model in theirs: its only weights are an adapter (PEFT)"),
     ],
-)
-def test_what_is_no_model_is_one_line(change, words):
-    write_bert()
-    change()
-    line = refused()
-    assert all(word in line for word in words), line
+    "gpt_bert": [
+        ({"hidden_size": 48}, "classifier.nonlinearity.1.bias is [24], but must be [48]"),
+        ({"num_hidden_layers": 4}, "attention_layers.3.in_proj_qk.bias is absent, but must be [48]"),
+        ({"num_attention_heads": 5}, "num_attention_heads = 5 does not divide hidden_size"),
+        ({"layer_norm_eps": None}, "config.json: layer_norm_eps = None"),
+        ({"hidden_size": 2**40}, "config.json: hidden_size = 1099511627776"),
+    ],
+    "norbert4": [
+        ({"hidden_size": 96}, "this is not the model that it describes: classifier.emb2vocab.scale is [48]"),
+        ({"query_key_head_size": 11}, "query_key_head_size"),
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("value", ["nan", "inf"])
-def test_weights_that_are_not_numbers_are_named(value):
+@pytest.mark.parametrize(("kind", "change", "words"), [(kind, *case) for kind in REFUSED for case in REFUSED[kind]])
+def test_what_is_no_model_is_one_line(kind, change, words):
+    write, arguments = KINDS[kind]
+    write()
+    write_json(CONFIG, read_json(CONFIG) | change) if isinstance(change, dict) else change()
+    line = refused(**arguments)
+    assert all(part in line for part in words.split(" ... ")), line
+
+
+def test_weights_that_are_not_numbers_are_named():
     """Training would say much later that the learning rate is too high."""
     weights, name = write_bert(), "bert.encoder.layer.0.output.dense.weight"
-    weights[name][3, 3] = float(value)
-    save_file(weights, "theirs/model.safetensors")
+    weights[name][3, 3] = math.inf
+    save_file(weights, SAFETENSORS)
     line = refused()
     assert f"the model in theirs: {name} holds values that are not numbers" in line and "bytes" not in line
     for kind in (torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float64):
         assert base_model.all_numbers(torch.ones(3).to(kind))
-        assert not base_model.all_numbers(torch.tensor([1, float("nan")]).to(kind))
+        assert not base_model.all_numbers(torch.tensor([1, math.nan]).to(kind))
 
 
-def test_an_adapter_alone_is_named():
+def test_what_is_no_checkpoint():
+    write_published()
+    whole, weights = BIN.read_bytes(), published_model()[1]
+    for content in (b"", b"hello", whole[:3000]):
+        BIN.write_bytes(content)
+        assert "not a checkpoint of PyTorch, or a damaged one" in refused(**GPT_BERT)
+    for content in ([1, 2], {"epoch": 3}, {0: torch.zeros(1)}, {"model": weights, "ema_model": weights}):
+        torch.save(content, BIN)
+        assert "does not contain the state_dict" in refused(**GPT_BERT)
+    torch.save(weights | {"module.classifier.nonlinearity.5.weight": torch.zeros(96, 24)}, BIN)
+    assert "is not the token embedding" in refused(**GPT_BERT)
+
+
+def test_an_adapter_alone_is_named_without_a_configuration_and_before_anything_runs():
     write_bert()
-    Path("theirs/model.safetensors").rename("theirs/adapter_model.safetensors")
-    assert "the model in theirs: its only weights are an adapter (PEFT)" in refused()
-    Path("theirs/config.json").unlink()
+    SAFETENSORS.rename("theirs/adapter_model.safetensors")
+    CONFIG.unlink()
     write_json("theirs/adapter_config.json", {"base_model_name_or_path": "lab/base"})
     assert "its only weights are an adapter (PEFT)" in refused()
     with pytest.raises(UserError, match=r"^here: its only weights are an adapter"):
@@ -186,21 +208,18 @@ def test_an_adapter_alone_is_named():
 
 def test_a_missing_output_matrix_names_the_key():
     """A Llama says by default that its output is a matrix of its own."""
-    config = LlamaConfig(vocab_size=30, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)
-    config.save_pretrained("theirs")
-    weights = {name: value.detach() for name, value in LlamaForCausalLM(config).named_parameters()}
-    del weights["lm_head.weight"]
-    save_file(weights, "theirs/model.safetensors")
+    publish("llama", Path("theirs"))
+    save_file({name: value for name, value in load_file(SAFETENSORS).items() if name != "lm_head.weight"}, SAFETENSORS)
     line = refused(auto_class="AutoModelForCausalLM")
     assert "such as lm_head.weight; " in line and "tie_word_embeddings in config.json is wrong" in line
-    write_json("theirs/config.json", read_json("theirs/config.json") | {"tie_word_embeddings": True})
+    write_json(CONFIG, read_json(CONFIG) | {"tie_word_embeddings": True})
     run(auto_class="AutoModelForCausalLM")
 
 
 def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
     config = write_published()
     assert "is a gpt_bert model: set model.architecture: gpt_bert next to model.source" in refused()
-    made = run(auto_class=None)
+    made = run(**GPT_BERT)
     assert made["figures"]["architecture"] == "gpt_bert"
     assert read_json("out/config.json") == config | {"gate": True, "layer_mixing": True}
     expected = {name.removeprefix("module."): value.float() for name, value in published_model()[1].items()}
@@ -231,42 +250,13 @@ class Evil:
 def test_nothing_in_a_file_is_run(legacy):
     """Neither in today's archives nor in bare pickles."""
     write_published()
-    path, canary = Path("theirs/pytorch_model.bin"), Path("canary")
-    torch.save(published_model()[1] | {"x": Evil(canary)}, path, _use_new_zipfile_serialization=not legacy)
-    line = refused(auto_class=None)
+    canary = Path("canary")
+    torch.save(published_model()[1] | {"x": Evil(canary)}, BIN, _use_new_zipfile_serialization=not legacy)
+    line = refused(**GPT_BERT)
     assert "pytorch_model.bin contains more than tensors" in line and "so it is refused" in line
     assert not canary.exists()
-    torch.load(path, weights_only=False)
+    torch.load(BIN, weights_only=False)
     assert canary.exists()  # it would have
-
-
-def test_what_is_no_checkpoint():
-    write_published()
-    path, weights = Path("theirs/pytorch_model.bin"), published_model()[1]
-    for content in (b"", b"hello", path.read_bytes()[:3000]):
-        path.write_bytes(content)
-        assert "not a checkpoint of PyTorch, or a damaged one" in refused(auto_class=None)
-    for content in ([1, 2], {"epoch": 3}, {0: torch.zeros(1)}, {"model": weights, "ema_model": weights}):
-        torch.save(content, path)
-        assert "does not contain the state_dict" in refused(auto_class=None)
-    torch.save(weights | {"module.classifier.nonlinearity.5.weight": torch.zeros(96, 24)}, path)
-    assert "is not the token embedding" in refused(auto_class=None)
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"hidden_size": 48}, "classifier.nonlinearity.1.bias is [24], but must be [48]"),
-        ({"num_hidden_layers": 4}, "attention_layers.3.in_proj_qk.bias is absent, but must be [48]"),
-        ({"num_attention_heads": 5}, "num_attention_heads = 5 does not divide hidden_size"),
-        ({"layer_norm_eps": None}, "config.json: layer_norm_eps = None"),
-        ({"hidden_size": "24"}, "config.json: hidden_size = '24'"),
-        ({"hidden_size": 2**40}, "config.json: hidden_size = 1099511627776"),
-    ],
-)
-def test_a_wrong_configuration_is_one_line(changes, message):
-    write_published(**changes)
-    assert message in refused(auto_class=None)
 
 
 FORMS = {"BabyBabelLM": (True, None), "ltgoslo": (False, normalizers.Prepend(" ")), "plain": (False, None)}
@@ -282,9 +272,6 @@ def test_the_tokenizer_begins_texts_and_knows_the_mask(form, tmp_path):
     assert adapted.encode("A", "B").tokens.count("<s>") == 2
     assert adapted.get_vocab_size() == 96
     assert "<mask>" not in adapted.decode(adapted.encode("A <mask> C").ids)
-
-
-def test_a_tokenizer_of_another_model(tmp_path):
     Tokenizer(models.BPE({"a": 0}, [])).save(str(tmp_path / "other.json"))
     with pytest.raises(UserError, match="has no token <s>"):
         adapted_tokenizer(tmp_path / "other.json")
@@ -300,7 +287,7 @@ def write_llada(name: str = "model.safetensors", **sizes) -> dict[str, torch.Ten
         shapes = dict(on_meta(renamed, "AutoModelForMaskedLM").named_parameters())
         names = llada.names_of([n for n in weights if f"blocks.{sizes['n_layers']}." not in n], sizes["n_layers"], "it")
         weights = {theirs: torch.full(shapes[ours].shape, 3.0) for ours, theirs in names.items()}
-    write_json("theirs/config.json", config | sizes)
+    write_json(CONFIG, config | sizes)
     (torch.save if name.endswith(".bin") else save_file)(weights, f"theirs/{name}")
     return weights
 
@@ -335,8 +322,8 @@ def test_llada_becomes_eurobert_a_tensor_at_a_time(name):
 
 def anonymous_memory() -> int:
     """Bytes of this process that are no file's."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in status if line.startswith("RssAnon")).split()[1]) * 1024
+    memory = psutil.Process().memory_info()
+    return memory.rss - memory.shared
 
 
 def test_a_repository_is_fetched_at_a_commit_that_stays(hub, monkeypatch):
@@ -352,9 +339,7 @@ def test_a_repository_is_fetched_at_a_commit_that_stays(hub, monkeypatch):
     files = {path.name: path.read_bytes() for path in Path("theirs").iterdir()}
     files |= {"modeling.py": b"raise SystemExit", "README.md": b"---\nlicense: mit\n---\n", "onnx/model.bin": b"x"}
     commit = hub.commit("models/owner/name", files)
-    done = stage("owner/name")
-    assert done.returncode == 0, done.stderr
-    figures = manifest.verify("out")["figures"]
+    figures = figures_of(stage("owner/name"))
     assert (figures["commit"], figures["license"]) == (commit, "mit")
     assert figures["summary"] == f"owner/name at {commit[:8]}, 3.3 k parameters"
     assert load_file("out/model.safetensors").keys() == weights.keys()
@@ -407,33 +392,20 @@ def test_a_tokenizer_with_other_names_stays_as_it_is():
     assert network.config["vocab_size"] == 160 < vocabulary.size
 
 
-def test_what_does_not_fit_norbert4_is_one_line():
+def test_a_norbert4_has_its_own_architecture_and_needs_no_second_embedding():
     theirs = write_norbert4(Path("theirs"))
-    config = read_json(Path("theirs/config.json"))
-    assert "is a norbert4 model: set model.architecture: norbert4 next to model.source" in refused(auto_class=None)
-    assert "model.num_hidden_layers = 9: the model in theirs has 5" in refused(
-        **NORBERT4, shape={"num_hidden_layers": 9}
-    )
-    write_json("theirs/config.json", config | {"hidden_size": 96})
-    assert "this is not the model that it describes: classifier.emb2vocab.scale is [48]" in refused(**NORBERT4)
-    for key, value in {"query_key_head_size": 11, "local_window_length": "6", "vocab_size": 0}.items():
-        write_json("theirs/config.json", config | {key: value})
-        assert key in refused(**NORBERT4), key
-    write_json("theirs/config.json", config)
-    torch.save(theirs | {HEAD: theirs[HEAD] + 1}, "theirs/pytorch_model.bin")
+    assert "is a norbert4 model: set model.architecture: norbert4 next to model.source" in refused(**GPT_BERT)
+    line = refused(**NORBERT4, shape={"num_hidden_layers": 9})
+    assert "model.num_hidden_layers = 9: the model in theirs has 5" in line
+    torch.save(theirs | {HEAD: theirs[HEAD] + 1}, BIN)
     assert f"{HEAD} is not the token embedding" in refused(**NORBERT4)
-    Path("theirs/pytorch_model.bin").unlink()
-    save_file({name: value for name, value in theirs.items() if name != HEAD}, "theirs/model.safetensors")
-    run(**NORBERT4)
+    BIN.unlink()
+    save_file({name: value for name, value in theirs.items() if name != HEAD}, SAFETENSORS)
+    made = run(**NORBERT4)
     assert load_file("out/model.safetensors").keys() == theirs.keys() - {HEAD}
-
-
-def test_the_settings_say_which_architecture_it_is():
-    write_norbert4(Path("theirs"))
     more = {"languages": ["eng"], "model": {"source": "./theirs", "architecture": "norbert4"}}
-    configuration = Configuration([("config.yaml", {"models": {"more": more}})])
-    assert settings_of(configuration, "more", "base_model")["architecture"] == "norbert4"
+    graph = Graph(Configuration([("config.yaml", {"models": {"more": more}})]))
+    assert size_of_model(graph, "more").parameters == made["figures"]["parameters"]
     labels = {"train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}}
     with pytest.raises(UserError, match="norbert4 has no labels"):
         Configuration([("config.yaml", {"models": {"more": more | labels}})]).model("more")
-    assert size_of_model(Graph(configuration), "more").parameters == run(**NORBERT4)["figures"]["parameters"]

@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.core import manifest
-from babelmill.core.files import UserError
-from babelmill.hub.data_files import data_files
 from helpers.hub.hub_server import Fault
-from helpers.hub.hub_stage import asked_for, jsonl, parquet, refusal, run_stage
+from helpers.hub.hub_stage import asked_for, figures_of, jsonl, parquet, refusal, run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -39,16 +36,9 @@ def run(revision="main", repository=REPOSITORY, out="out", **options):
     return run_stage("download", asked_for("download", {"languages": ["eng"], "source": source}, out), **options)
 
 
-def remove() -> None:
-    """Delete what was downloaded."""
-    shutil.rmtree("results/download")
-
-
 def succeed(**options) -> dict:
     """Run the stage; returns the figures of a manifest that was verified."""
-    done = run(**options)
-    assert done.returncode == 0, done.stderr
-    return manifest.verify("out")["figures"]
+    return figures_of(run(**options))
 
 
 def fail(**options) -> str:
@@ -117,7 +107,7 @@ def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
     assert "(see HF_HOME), and HF_HUB_OFFLINE is set: unset it" in fail(HF_HUB_OFFLINE="1")
     assert not hub.count("datasets")
     commit = succeed()["commit"]
-    remove()
+    shutil.rmtree("results/download")
     requests = hub.count("datasets|cdn")
     assert succeed(HF_HUB_OFFLINE="1")["commit"] == commit
     assert hub.count("datasets|cdn") == requests
@@ -170,38 +160,6 @@ def test_too_many_requests(hub):
     assert not [fault for fault in hub.faults if fault.times]
     hub.faults = [Fault("/tree/|/revision/", times=99, status=429, headers=limits)]
     Path("results/hub.lock").unlink()
-    remove()
+    shutil.rmtree("results/download")
     line = fail()
     assert "too many requests: 429 " in line and "run the same command again in 56 seconds" in line
-
-
-def chosen(names, **part) -> tuple[list[str], list[str]]:
-    found = data_files(names, {"repository": REPOSITORY} | part, None, "the dataset")
-    return found.train, found.validation
-
-
-def test_formats_and_splits():
-    names = ["b.jsonl.zst", "a.jsonl", "notes.txt", "a.csv", "x.parquet.md", "dataset_infos.json"]
-    assert chosen(names) == (["a.jsonl", "b.jsonl.zst"], [])
-    names = ["latest/dev.csv", "more.csv.gz", "test.csv", "contest.csv"]
-    assert chosen(names) == (["contest.csv", "more.csv.gz"], ["latest/dev.csv"])
-    assert chosen(["a.csv", "b.jsonl"], files=["*.csv", "b.*"]) == (["a.csv", "b.jsonl"], [])
-    assert chosen(["requirements.txt.gz"]) == (["requirements.txt.gz"], [])
-    assert chosen(["dataset_infos.json", "en/part.json.gz"]) == (["en/part.json.gz"], [])
-
-
-def test_where_a_file_has_the_word_train_only_such_are_training_text():
-    names = [f"{name}.tsv" for name in ("dev", "invalidated", "other", "test", "train", "validated")]
-    assert chosen(names) == (["train.tsv"], ["dev.tsv"])
-    assert chosen(names, files=["*.tsv"]) == (["train.tsv"], ["dev.tsv"])
-    assert chosen(names, files=["train.tsv", "validated.tsv"]) == (["train.tsv", "validated.tsv"], [])
-    assert chosen([*names, "notes.jsonl"]) == (["train.tsv"], ["dev.tsv"])
-    assert chosen(["train_0.csv", "train-1.csv", "en/training/x.csv", "trainer.csv", "pretrain.csv"])[0] == [
-        "en/training/x.csv",
-        "train-1.csv",
-        "train_0.csv",
-    ]
-    names = [f"data/{name}-00000-of-00001.parquet" for name in ("test", "train", "train_extra", "unsupervised")]
-    assert chosen(names) == (["data/train-00000-of-00001.parquet"], [])
-    with pytest.raises(UserError, match="the dataset has no training data "):
-        chosen([f"data/{name}-00000-of-00001.parquet" for name in ("train_gen", "train_sft", "test_gen")])

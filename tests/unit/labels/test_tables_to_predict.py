@@ -14,7 +14,7 @@ from babelmill.core.files import UserError
 from babelmill.labels.card import completed
 from babelmill.labels.prediction import certainty, write_table
 from babelmill.stages import PredictStage
-from babelmill.tables.rows import Table
+from babelmill.tables.rows import whole_table
 from babelmill.tables.text import Form
 from helpers.stages import settings_of
 
@@ -25,7 +25,7 @@ def test_what_is_written_is_what_was_read(tmp_path):
     csv.field_size_limit(1 << 17)  # as it is where no .csv was read
     for name in ("out.csv", "out.tsv"):
         write_table(tmp_path / name, pd.DataFrame(rows, columns=["text", "predicted"]))
-        assert list(Table(tmp_path / name, form=Form(quoting="csv"))) == rows
+        assert whole_table(tmp_path / name, form=Form(quoting="csv")) == (["text", "predicted"], rows)
     assert (tmp_path / "out.csv").read_bytes().startswith(b'text,predicted\n"a\rb","yes"\n')
     write_table(tmp_path / "out.csv", pd.DataFrame([["=HYPERLINK(1)", "-1"]], columns=["@text", "predicted"]))
     assert (tmp_path / "out.csv").read_text() == "'@text,predicted\n'=HYPERLINK(1),-1\n", "no spreadsheet runs it"

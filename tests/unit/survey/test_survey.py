@@ -1,6 +1,5 @@
 """The command `babelmill corpus`: its sample, its page in a real browser, its summary and its errors."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from babelmill import cli
 from babelmill.corpus.record_batches import batch_of
 from babelmill.survey import sample
 from helpers.browser import Browser
+from helpers.tables import write_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 
@@ -26,8 +26,7 @@ def configured(**corpus) -> None:
 
 
 def write(texts: list[str], name: str = "a.jsonl", **metadata) -> None:
-    rows = [json.dumps({"text": text, **metadata}) + "\n" for text in texts]
-    Path(name).write_text("".join(rows), encoding="utf-8")
+    write_table(name, [{"text": text, **metadata} for text in texts])
 
 
 def look(capsys) -> list[str]:
@@ -103,8 +102,7 @@ def test_the_sample_is_the_same_in_any_order_and_no_larger_than_asked(monkeypatc
     other, _ = sample.sample(batches(texts[::-1]))
     assert 25 < len(some) <= 100 and read == {"b": 500, "a": 500}
     assert some["text"].tolist() == other["text"].tolist() == whole["text"].tolist()[: len(some)]
-    counts = Counter(texts)
-    assert all(number == counts[text] for text, number in Counter(some["text"]).items()), "copies stay together"
+    assert all(number == texts.count(text) for text, number in Counter(some["text"]).items()), "copies stay together"
     monkeypatch.setattr(sample, "CHARACTERS", 300)
     assert sum(map(len, sample.sample(batches(texts))[0]["text"])) <= 300
 

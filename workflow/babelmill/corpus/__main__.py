@@ -44,7 +44,7 @@ from babelmill.core.stage_entry import Job
 from babelmill.core.words import and_words, plural, short
 from babelmill.core.worker_pool import in_order
 from babelmill.corpus.builtin import python_docs
-from babelmill.corpus.choosing import Budget, Choice
+from babelmill.corpus.choosing import Budget, choose
 from babelmill.corpus.cleaning import Steps, decontamination, is_of, prepared
 from babelmill.corpus.identification import Identification
 from babelmill.corpus.reading import Reading, read
@@ -148,8 +148,6 @@ def spool(
             size += pc.sum(batch["bytes"]).as_py() or 0
             # The total is a guess, and there may be more.
             bar.show(min(size, 0.99 * total), f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB")
-        if total:
-            bar.show(total, f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB")
     return count
 
 
@@ -178,18 +176,17 @@ def run(job: Job[CorpusStage]) -> None:
         documents = Spool(file.name)
         log.info("choosing among %s", plural(documents.documents, "document"))
         share = 0.0 if sources.validation else corpus.validation_share
-        choice = Choice(documents, held, corpus, budget, share, out, tally)
+        *chosen, sample = choose(documents, held, corpus, budget, share, out, tally)
         with contextlib.ExitStack() as files:
-            train, validation = (
+            train, validation = both = [
                 files.enter_context(Split(files.enter_context(atomic_write(path)), reading.of_documents))
                 for path in outputs
-            )
+            ]
             for first, batch in documents.batches([*reading.of_documents.names, *MEASURES]):
-                here = slice(first, first + len(batch))
-                train.add(batch.filter(pa.array(choice.train[here])))
-                validation.add(batch.filter(pa.array(choice.validation[here])))
+                for split, rows in zip(both, chosen, strict=True):
+                    split.add(batch.filter(pa.array(rows[first : first + len(batch)])))
             check(language, corpus, tally, train, validation)
-    splits, paths = dict(zip(SPLITS, (train, validation), strict=True)), [*sources.train, *sources.validation]
+    splits, paths = dict(zip(SPLITS, both, strict=True)), [*sources.train, *sources.validation]
     figures = {
         **{key: {name: getattr(split, key) for name, split in splits.items()} for key in ("documents", *MEASURES)},
         "read": tally.read,
@@ -200,7 +197,7 @@ def run(job: Job[CorpusStage]) -> None:
         "categories": dict(train.by_category + validation.by_category),
         "licenses": dict(train.by_license + validation.by_license),
         "sources": listing(sources.local, settings),
-        "budget": choice.budget,
+        "budget": sample,
         "hub": sources.hub,
     }
     for key, given in (("with_prompt", corpus.prompt_column is not None), ("without_labels", corpus.label_columns)):
@@ -212,8 +209,8 @@ def run(job: Job[CorpusStage]) -> None:
     if corpus.decontaminate:
         figures["suites"] = dict(sorted(tally.suites.items()))
         figures["bytes_with_test_texts"] = tally.with_items
-    if examples := tally.examples.by_step():
-        figures["examples"] = examples
+    if tally.examples:
+        figures["examples"] = {step: [*found.values()] for step, found in sorted(tally.examples.items())}
     words = and_words(train.words, train.bytes, settings.bytes_per_word)
     lost = f"; {tally.dropped.total():,} dropped" if tally.dropped else ""
     lost += f"; {plural(len(tally.damaged_files), 'file')} not read to the end" if tally.damaged_files else ""
@@ -223,10 +220,10 @@ def run(job: Job[CorpusStage]) -> None:
     )
     manifest.write(out, settings, [output.name for output in outputs], [*download, *suites], figures)
     remarks = tally.remarks(paths)
-    if choice.budget and not tally.dropped["over_budget"]:
+    if sample and not tally.dropped["over_budget"]:
         later = [f"corpus.{key}" for key in UNCOUNTED_STEPS if getattr(corpus, key)] if download else []
         why = f"; the download counts text before {', '.join(later)}" if later else ""
-        remarks = itertools.chain([f"less text than corpus.budget: {choice.budget}{why}"], remarks)
+        remarks = itertools.chain([f"less text than corpus.budget: {sample}{why}"], remarks)
     for remark in remarks:
         log.warning("%s: %s", language, remark)
     log.info("%s: %s", language, figures["summary"])

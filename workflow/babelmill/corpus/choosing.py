@@ -11,6 +11,7 @@ All steps together have at most seven numbers of each document in memory (56 byt
 import contextlib
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,25 +63,19 @@ def is_validation(side: np.ndarray, share: float) -> np.ndarray:
 def first_of_equal(key0: np.ndarray, key1: np.ndarray) -> np.ndarray:
     """Return bool [N]: whether each document is the first with its digest, whose halves are given."""
     order = np.lexsort((key1, key0))
-    first = np.ones(len(key0), bool)
-    new = first[1:].copy()
-    sorted_key = key0[order]
-    np.not_equal(sorted_key[1:], sorted_key[:-1], out=new)
-    sorted_key = key1[order]
-    new |= sorted_key[1:] != sorted_key[:-1]
+    first = np.ones(len(order), bool)
+    new = np.zeros(max(0, len(order) - 1), bool)
+    for key in (key0, key1):
+        ordered = key[order]
+        new |= ordered[1:] != ordered[:-1]
     first[order[1:]] = new
     return first
 
 
-def repeats_held_out(side0: np.ndarray, side1: np.ndarray, held: int) -> np.ndarray:
-    """Return bool [N]: whether each document repeats one of the first `held` documents and is not one of them."""
-    known = np.sort(side0[:held])
-    maybe = np.flatnonzero(known[np.minimum(np.searchsorted(known, side0), held - 1)] == side0)
-    pairs = {*zip(side0[:held].tolist(), side1[:held].tolist(), strict=True)}
-    found = np.zeros(len(side0), bool)
-    for row in maybe[maybe >= held].tolist():
-        found[row] = (int(side0[row]), int(side1[row])) in pairs
-    return found
+def are_among(known: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Return bool [N]: whether each key is one of those that are known (at least one)."""
+    known = np.sort(known)
+    return known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys
 
 
 def within(budget: Budget, keys: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, int]:
@@ -91,50 +86,44 @@ def within(budget: Budget, keys: np.ndarray, sizes: np.ndarray) -> tuple[np.ndar
     return kept, int(sizes[kept].sum())
 
 
-class Choice:
-    """Says of each document of a spool, the first `held` of which are the user's own validation text, where it goes."""
+def choose(
+    spool: Spool, held: int, corpus: schema.Corpus, budget: Budget | None, share: float, scratch: Path, tally: Tally
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any] | None]:
+    """Return which documents of a spool are for training, and which for validation, bool [documents].
 
-    def __init__(
-        self,
-        spool: Spool,
-        held: int,
-        corpus: schema.Corpus,
-        budget: Budget | None,
-        share: float,
-        scratch: Path,
-        tally: Tally,
-    ) -> None:
-        self._tally, self._stays = tally, np.ones(spool.documents, bool)
-        self.budget: dict[str, int | str] | None = None  # the budget, and how large the sample is
-        side = "side" if "side0" in spool.columns else "key"
-        if held:
-            repeats = repeats_held_out(spool.numbers(f"{side}0"), spool.numbers(f"{side}1"), held)
-            self._drop(np.flatnonzero(repeats), "in_validation")
-        if corpus.deduplicate:
-            rows = np.flatnonzero(self._stays) if held else slice(None)
-            first = first_of_equal(spool.numbers("key0")[rows], spool.numbers("key1")[rows])
-            self._drop(np.flatnonzero(~first) if not held else np.flatnonzero(self._stays)[~first], "duplicate")
-        self.validation = is_validation(spool.numbers(f"{side}0"), share)
-        if corpus.near_duplicates is not None:
-            self._without_near_copies(spool, held, corpus.near_duplicates, scratch)
-        self.validation[:held] = True
-        if budget:
-            rows = held + np.flatnonzero(self._stays[held:])
-            kept, size = within(budget, spool.numbers("key1")[rows], spool.numbers("weight")[rows])
-            self._drop(rows[~kept], "over_budget")
-            self.budget = {"unit": budget.unit, "asked": budget.limit, "realised": size}
-        self.validation &= self._stays
-        self.train = self._stays & ~self.validation
+    The third is the budget and how large the sample is; None without a budget. The first `held` documents are the
+    user's own validation text, and `share` is that of others which are for validation. `tally` counts what is dropped.
+    """
+    stays = np.ones(spool.documents, bool)
+    side = "side" if "side0" in spool.columns else "key"
 
-    def _drop(self, rows: np.ndarray, reason: str) -> None:
-        self._stays[rows] = False
-        if len(rows):
-            self._tally.dropped[reason] += len(rows)
+    def drop(which: np.ndarray, among: np.ndarray, reason: str) -> None:
+        """Drop some of the documents that stay. `among` is a part of `stays`, and `which` says of its true ones."""
+        among[np.flatnonzero(among)[which]] = False
+        if count := int(which.sum()):
+            tally.dropped[reason] += count
 
-    def _without_near_copies(self, spool: Spool, held: int, threshold: float, scratch: Path) -> None:
-        """Drop near copies of earlier documents, but no document of the user's own validation text."""
-        with contextlib.closing(near_copies(spool, self._stays, held, threshold, scratch)) as copies:
+    if held:  # that both halves of a new digest are there by chance never happens
+        repeats = np.ones(spool.documents - held, bool)
+        for half in (spool.numbers(f"{side}{i}") for i in range(2)):
+            repeats &= are_among(half[:held], half[held:])
+        drop(repeats, stays[held:], "in_validation")
+    if corpus.deduplicate:
+        drop(~first_of_equal(spool.numbers("key0")[stays], spool.numbers("key1")[stays]), stays, "duplicate")
+    validation = is_validation(spool.numbers(f"{side}0"), share)
+    if corpus.near_duplicates is not None:
+        with contextlib.closing(near_copies(spool, stays, held, corpus.near_duplicates, scratch)) as copies:
             for row, text, copy in copies:
                 reason = "near_validation" if copy.of < held else "near_duplicate"
-                self._drop(np.array([row]), reason)
-                self._tally.examples.add(reason, text, note=f"{copy.similarity:.2f} of: {copy.beginning}")
+                stays[row] = False
+                tally.dropped[reason] += 1
+                tally.example(reason, text, note=f"{copy.similarity:.2f} of: {copy.beginning}")
+    sample = None
+    if budget:
+        others = stays[held:]
+        keys, sizes = (spool.numbers(name)[held:][others] for name in ("key1", "weight"))
+        kept, size = within(budget, keys, sizes)
+        drop(~kept, others, "over_budget")
+        sample = {"unit": budget.unit, "asked": budget.limit, "realised": size}
+    validation[:held] = True
+    return stays & ~validation, stays & validation, sample

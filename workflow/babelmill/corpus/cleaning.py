@@ -199,7 +199,7 @@ def _changed(kind: str, before: list[str], after: list[str], tally: Tally) -> li
         if new is not old and new != old:
             tally.changed[kind] += 1
             if kind not in ("control_characters", "normalized"):
-                tally.examples.change(kind, old, new)
+                tally.example_of_change(kind, old, new)
     return after
 
 
@@ -248,5 +248,5 @@ def keep(
         tally.dropped[reason] += dropped
         for note, stays, text in zip(notes, mask, batch["text"], strict=False):
             if not stays.as_py():
-                tally.examples.add(reason, text.as_py() or "", note=note)
+                tally.example(reason, text.as_py() or "", note=note)
     return batch.filter(mask) if dropped else batch

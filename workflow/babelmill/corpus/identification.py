@@ -25,7 +25,6 @@ from babelmill.corpus.tally import Tally
 LONGEST = 5000  # characters of a document that the model looks at
 LEAST = 20  # letters; a shorter text tells no language, and stays
 DIGITS = 4  # of probabilities; the last ones differ between processors
-MAGIC = (793712314).to_bytes(4, "little")  # a model of fastText begins with it
 BEST = 3  # labels that are added up: one language may have several, such as the two kinds of Norwegian
 UNKNOWN = "no letters"
 
@@ -37,9 +36,6 @@ class FastText:
         import fasttext  # only here, since few corpora need it
 
         try:
-            with open(path, "rb") as file:
-                if file.read(4) != MAGIC:
-                    raise ValueError("it begins otherwise")
             self._model: Any = fasttext.load_model(path)
             every, shares = self._model.predict("x", k=-1)
             if not 0.5 < sum(shares) < 1.5:  # not true of NaN either

@@ -21,13 +21,13 @@ library's hash function, so a text has the same shingles on any machine and in a
 # (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
 import contextlib
-import dataclasses
 import math
 import os
 import struct
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -195,8 +195,7 @@ def sample_of(found: np.ndarray) -> np.ndarray:
     return np.unique(found)[:LARGEST]
 
 
-@dataclasses.dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """Says that a text is a near copy."""
 
     similarity: float  # the Jaccard index with the earlier text that stays

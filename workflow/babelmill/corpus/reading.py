@@ -12,19 +12,9 @@ import pyarrow as pa
 from babelmill.config import schema
 from babelmill.core.escape import line
 from babelmill.core.formats import format_of
-from babelmill.corpus.record_batches import (
-    BLOCK,
-    CONTEXT,
-    LABELS,
-    METADATA,
-    ORIGIN,
-    PROMPT,
-    ROWS,
-    batch_of,
-    schema_of,
-)
+from babelmill.corpus.record_batches import CONTEXT, LABELS, METADATA, ORIGIN, PROMPT, batch_of, schema_of
 from babelmill.corpus.tally import Tally
-from babelmill.tables.rows import Asked, Column, columns_of_rows, listed
+from babelmill.tables.rows import BATCH, ROWS, Asked, Column, columns_of_rows, listed
 from babelmill.tables.text import Form
 from babelmill.tokens.label_text import context_text, label_text
 
@@ -52,32 +42,28 @@ class Reading:
         corpus = self.corpus
         return Form("corpus", corpus.format, corpus.document, corpus.encoding, corpus.delimiter, corpus.quoting)
 
-    def asked(self, path: Path) -> list[Asked]:
-        """Return what is read of each row of a file: text, prompt, labels, context, metadata."""
+    def asked(self, path: Path) -> dict[str, Asked]:
+        """Return what is read of each row of a file, by the column of documents that it becomes, labels by number."""
         corpus = self.corpus
-        found = [Asked(self.text_columns.get(path, corpus.text_column), "corpus.text_column")]
+        found = {"text": Asked(self.text_columns.get(path, corpus.text_column), "corpus.text_column")}
         if corpus.prompt_column is not None:
-            found.append(Asked(corpus.prompt_column, "corpus.prompt_column"))
-        found += [Asked(column, "corpus.label_columns", "value") for column in corpus.label_columns]
+            found[PROMPT] = Asked(corpus.prompt_column, "corpus.prompt_column")
+        for i, column in enumerate(corpus.label_columns):
+            found[f"{LABELS} {i}"] = Asked(column, "corpus.label_columns", "value")
         if corpus.context_column is not None:
-            found.append(Asked(corpus.context_column, "corpus.context_column", "value"))
-        return found + [Asked(name, "metadata", "anything", optional=True) for name in METADATA]
+            found[CONTEXT] = Asked(corpus.context_column, "corpus.context_column", "value")
+        return found | {name: Asked(name, "metadata", "anything", optional=True) for name in METADATA}
 
-    def documents(self, path: Path, numbers: Sequence[int], found: Sequence[Column]) -> dict[str, Column]:
+    def documents(self, path: Path, numbers: Sequence[int], columns: dict[str, Column]) -> dict[str, Column]:
         """Return the columns that were `asked` of rows of a file, which have these numbers, as those of documents."""
-        cells = iter(found)
-        columns: dict[str, Column] = {"text": next(cells)}
-        if self.corpus.prompt_column is not None:
-            columns[PROMPT] = next(cells)
         if self.corpus.label_columns:
-            labels = [map(label_text, listed(next(cells))) for _ in self.corpus.label_columns]
-            columns[LABELS] = [*zip(*labels, strict=True)]
-            given = self.corpus.context_column is not None
-            context = listed(next(cells)) if given else [self.corpus.context] * len(numbers)
+            cells = [columns.pop(f"{LABELS} {i}") for i in range(len(self.corpus.label_columns))]
+            columns[LABELS] = [*zip(*(map(label_text, listed(column)) for column in cells), strict=True)]
+            context = listed(columns.get(CONTEXT, [self.corpus.context] * len(numbers)))
             columns[CONTEXT] = [*map(context_text, context)]
             unit = "row" if format_of(path, file_format=self.corpus.format)[0] == ".parquet" else "line"
             columns[ORIGIN] = [f"{path}: {unit} {number}" for number in numbers]
-        return columns | dict(zip(METADATA, cells, strict=True))
+        return columns
 
 
 def read(paths: Sequence[Path], reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -91,15 +77,16 @@ def read(paths: Sequence[Path], reading: Reading, tally: Tally) -> Iterator[pa.R
         if time.monotonic() - said > QUIET:
             log.info("reading %s (%d of %d)", line(path), place, len(paths))
             said = time.monotonic()
-        for numbers, found in columns_of_rows(path, reading.asked(path), reading.form, tally.bad):
-            documents = reading.documents(path, numbers, found)
+        asked = reading.asked(path)
+        for numbers, found in columns_of_rows(path, [*asked.values()], reading.form, tally.bad):
+            documents = reading.documents(path, numbers, dict(zip(asked, found, strict=True)))
             tally.read += len(numbers)
             of_arrow = isinstance(documents["text"], pa.Array)  # about 1 MB, which has its batch
             if not of_arrow:
                 size += sum(map(len, filter(None, documents["text"])))
                 for name, values in documents.items():
                     waiting[name] += listed(values)
-            if waiting["text"] and (of_arrow or size > BLOCK or len(waiting["text"]) >= ROWS):
+            if waiting["text"] and (of_arrow or size > BATCH or len(waiting["text"]) >= ROWS):
                 yield batch_of(waiting, tally)
                 waiting, size = {name: [] for name in waiting}, 0
             if of_arrow:

@@ -18,9 +18,8 @@ numbers is in memory at a time, never the text.
 # (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
 import json
-import re
 from collections import Counter
-from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import pairwise
@@ -32,6 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from babelmill.corpus.tally import Tally
+from babelmill.tables.rows import SURROGATE
 from babelmill.tokens.label_text import NO_LABEL
 
 METADATA = ("category", "license", "script", "data-source", "doc-id")
@@ -41,10 +41,7 @@ PROMPT = "prompt"  # batches have this column if `corpus.prompt_column` is set; 
 # it has none), and its origin (`texts/a.csv: line 7`).
 CONTEXT, LABELS, ORIGIN = "context", "labels", "origin"
 OF_LABELS = pa.schema([(CONTEXT, pa.string()), (LABELS, pa.list_(pa.string())), (ORIGIN, pa.string())])
-BLOCK = 1 << 20  # bytes read at a time
 TEXTS = ("text", PROMPT, CONTEXT)
-ROWS = 8192  # documents in a batch at most
-SURROGATE = re.compile("[\ud800-\udfff]")
 ROW_GROUP = 16 << 20  # bytes: of text in the results, of everything in the spool
 MEASURES = ("bytes", "words")
 
@@ -108,7 +105,7 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
     return np.stack(sizes).sum(0, dtype=np.int64)
 
 
-def bytes_of(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+def bytes_of(text: pa.StringArray | pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     """Return the UTF-8 bytes of texts, uint8, and where each text begins and ends in them, int64 [N + 1].
 
     Nulls are not allowed.
@@ -120,15 +117,11 @@ def bytes_of(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(raw, np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
 
 
-def digests(text: pa.StringArray) -> np.ndarray:
-    """Return the digest of each document, uint64 of shape [documents, 2]. Nulls are not allowed."""
-    data, bounds = bytes_of(text)
+def digests(values: pa.StringArray | pa.BinaryArray) -> np.ndarray:
+    """Return the digest of each text, uint64 of shape [texts, 2]. Nulls are not allowed."""
+    data, bounds = bytes_of(values)
     view = data.data
-    return _digests(view[a:b] for a, b in pairwise(bounds.tolist()))
-
-
-def _digests(parts: Iterator[memoryview]) -> np.ndarray:
-    joined = b"".join([blake2b(part, digest_size=16).digest() for part in parts])
+    joined = b"".join([blake2b(view[a:b], digest_size=16).digest() for a, b in pairwise(bounds.tolist())])
     return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
 
 
@@ -146,16 +139,15 @@ def keys_of(batch: pa.RecordBatch) -> np.ndarray:
 
 def _joined(*parts: np.ndarray) -> np.ndarray:
     """Combine the digests of the documents' parts, each [documents, 2], to one digest per document."""
-    return _digests(memoryview(row.tobytes()) for row in np.concatenate(parts, 1))
+    return digests(pa.array([row.tobytes() for row in np.concatenate(parts, 1)], pa.binary()))
 
 
 def sides_of(batch: pa.RecordBatch) -> np.ndarray:
-    """Return the digests that decide on the split of the documents of a batch, which has digests."""
-    if LABELS in batch.schema.names:
-        return digests(batch["text"])
+    """Return the digests that decide on the split of the documents of a batch, uint64 [documents, 2]."""
+    of_texts = digests(batch["text"])
     if PROMPT not in batch.schema.names:
-        return keys_of(batch)
-    return np.where(has_prompt(batch)[:, None], digests(batch[PROMPT]), keys_of(batch))
+        return of_texts
+    return np.where(has_prompt(batch)[:, None], digests(batch[PROMPT]), of_texts)
 
 
 def has_prompt(batch: pa.RecordBatch) -> np.ndarray:
@@ -178,9 +170,8 @@ class RowGroups:
             write_statistics=False,
         )
         self._thread = ThreadPoolExecutor(1)
-        self._writing: Future[None] | None = None
-        self._waiting: list[pa.RecordBatch] = []
-        self._size = 0
+        self._writing = list[Future[None]]()  # the row group before
+        self._waiting, self._size = list[pa.RecordBatch](), 0
 
     def write(self, batch: pa.RecordBatch, size: int) -> None:
         """Write a batch that counts as so many bytes."""
@@ -205,12 +196,11 @@ class RowGroups:
 
     def _flush(self) -> None:
         """Start to write what is waiting, after the row group before it is written."""
-        if self._writing:
-            self._writing.result()
-        self._writing = None
+        while self._writing:
+            self._writing.pop().result()
         if self._waiting:
             table = pa.Table.from_batches(self._waiting)
-            self._writing = self._thread.submit(self._parquet.write_table, table, row_group_size=table.num_rows)
+            self._writing.append(self._thread.submit(self._parquet.write_table, table, row_group_size=len(table)))
         self._waiting, self._size = [], 0
 
 
@@ -224,11 +214,9 @@ class Spool:
 
     def numbers(self, column: str) -> np.ndarray:
         """Return a column of numbers, [documents]."""
-        found, at = np.empty(self.documents, self._parquet.schema_arrow.field(column).type.to_pandas_dtype()), 0
-        for group in range(self._parquet.num_row_groups):
-            for chunk in self._parquet.read_row_group(group, columns=[column])[column].chunks:
-                found[at : at + len(chunk)] = chunk.to_numpy()
-                at += len(chunk)
+        found = np.empty(self.documents, self._parquet.schema_arrow.field(column).type.to_pandas_dtype())
+        for first, batch in self.batches([column]):
+            found[first : first + len(batch)] = batch[column]
         return found
 
     def batches(self, columns: Sequence[str]) -> Generator[tuple[int, pa.RecordBatch]]:

@@ -22,7 +22,7 @@ from babelmill.core.words import plural
 from babelmill.tables.text import BadRow
 
 log = logging.getLogger(__name__)
-SHOWN = 5  # warnings per kind and file that are logged
+SHOWN = 5  # warnings per kind of bad rows that are logged
 
 # Why documents are dropped or changed, with the key that does it; what a text may contain, with what to do.
 DROPPED = {
@@ -64,37 +64,6 @@ CONTAINED = {
 }
 MOST = 50  # examples of a step
 LONGEST = 200  # characters of an example
-TENTH = 0.1  # share of the input; a corpus that loses more has to say so in other words
-
-
-@dataclasses.dataclass
-class Examples:
-    """Holds up to `MOST` examples of each step: {step: {digest: example}}, sorted by digest."""
-
-    _steps: dict[str, dict[bytes, dict[str, Any]]] = dataclasses.field(default_factory=dict)
-
-    def add(self, step: str, text: str, **facts: Any) -> None:
-        """Add a text that a step dropped or changed, with what the manifest says of it."""
-        key, found = blake2b(text.encode(), digest_size=8).digest(), self._steps.get(step, {})
-        if len(found) < MOST or key < next(reversed(found)):
-            self._add(step, {key: {"text": text[:LONGEST], **facts}})
-
-    def change(self, step: str, before: str, after: str) -> None:
-        """Add a text that a step changed: the place of the first change, before and after."""
-        start = max(0, first_difference(before, after) - LONGEST // 4)
-        self.add(step, before[start : start + LONGEST], after=after[start : start + LONGEST])
-
-    def merge(self, part: "Examples") -> None:
-        for step, found in part._steps.items():
-            self._add(step, found)
-
-    def _add(self, step: str, others: dict[bytes, dict[str, Any]]) -> None:
-        found = others | self._steps.get(step, {})
-        self._steps[step] = {key: found[key] for key in sorted(found)[:MOST]}
-
-    def by_step(self) -> dict[str, list[dict[str, Any]]]:
-        """Return {step: examples}, sorted by step and digest."""
-        return {step: [*found.values()] for step, found in sorted(self._steps.items())}
 
 
 def first_difference(before: str, after: str) -> int:
@@ -124,22 +93,38 @@ class Tally:
     # {suite: number of documents that hold one of its items} of those that `corpus.decontaminate` dropped
     suites: Counter[str] = dataclasses.field(default_factory=Counter)
     with_items: int = 0  # the bytes of these documents
-    examples: Examples = dataclasses.field(default_factory=Examples)  # examples of what steps dropped or changed
+    # {step: {digest: example}} of what steps dropped or changed: up to `MOST` of each, sorted by digest
+    examples: dict[str, dict[bytes, dict[str, Any]]] = dataclasses.field(default_factory=dict)
     # {kind of suspicious characters: number of documents that are kept with them}
     contains: Counter[str] = dataclasses.field(default_factory=Counter)
     # {file: problem} of the files that end early or are not what their names say
     damaged_files: dict[str, str] = dataclasses.field(default_factory=dict)
     # the categories of the documents, if the configuration selects some
     categories: set[str] = dataclasses.field(default_factory=set)
-    _shown: Counter[tuple[Path, str]] = dataclasses.field(default_factory=Counter)
 
     def merge(self, part: "Tally") -> None:
         """Add the counts of a part. Parts come in the order of the documents."""
         for name in ("dropped", "changed", "languages", "suites", "contains"):
             getattr(self, name).update(getattr(part, name))
         self.with_items += part.with_items
-        self.examples.merge(part.examples)
         self.categories |= part.categories
+        for step, found in part.examples.items():
+            self._add_examples(step, found)
+
+    def example(self, step: str, text: str, **facts: Any) -> None:
+        """Add a text that a step dropped or changed, with what the manifest says of it."""
+        key, found = blake2b(text.encode(), digest_size=8).digest(), self.examples.get(step, {})
+        if len(found) < MOST or key < next(reversed(found)):
+            self._add_examples(step, {key: {"text": text[:LONGEST], **facts}})
+
+    def example_of_change(self, step: str, before: str, after: str) -> None:
+        """Add a text that a step changed: the place of the first change, before and after."""
+        start = max(0, first_difference(before, after) - LONGEST // 4)
+        self.example(step, before[start : start + LONGEST], after=after[start : start + LONGEST])
+
+    def _add_examples(self, step: str, others: dict[bytes, dict[str, Any]]) -> None:
+        found = others | self.examples.get(step, {})
+        self.examples[step] = {key: found[key] for key in sorted(found)[:MOST]}
 
     def bad(self, problem: BadRow) -> None:
         """Report a row, or the rest of a file, that cannot be read: raise it, or count it."""
@@ -151,8 +136,7 @@ class Tally:
             self.dropped[problem.reason] += 1
         else:
             self.damaged_files[str(problem.path)] = problem.why
-        self._shown[(problem.path, problem.reason)] += 1
-        if self._shown[(problem.path, problem.reason)] <= SHOWN:
+        if self.dropped[problem.reason] <= SHOWN:  # each damaged file is named
             log.warning("%s; %s", problem, "skipped" if problem.where else "the rest of the file is not used")
 
     def remarks(self, paths: list[Path]) -> Iterator[str]:
@@ -178,6 +162,3 @@ class Tally:
                 f"{len(files):,} of {plural(len(paths), 'file')} could not be read to the end, and how much is missing"
                 f" is not known: {names}"
             )
-        share = (self.dropped["undecodable"] + self.dropped["malformed"]) / max(1, self.read)
-        if share > TENTH:
-            yield f"more than a tenth of the documents could not be read ({100 * share:.0f} %)"

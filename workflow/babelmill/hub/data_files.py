@@ -9,7 +9,6 @@ import fnmatch
 import hashlib
 import logging
 import re
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,18 +31,6 @@ SPLITS = ("train", "validation")
 MAGIC = re.compile(r"[*?[]")
 
 log = logging.getLogger("babelmill.download")
-
-
-@dataclass(frozen=True)
-class DataFiles:
-    """Holds sorted names of files in a repository."""
-
-    train: list[str]
-    validation: list[str]
-
-    def __str__(self) -> str:
-        """Return the names of the first files of each split."""
-        return "; ".join(f"{split}: {some(getattr(self, split))}" for split in SPLITS if getattr(self, split))
 
 
 def configurations(card: Path | None, where: str) -> dict[str, dict[str, list[str]]]:
@@ -88,11 +75,9 @@ def matches(path: str, pattern: str) -> bool:
     fitting = {0}  # how many of the names the parts so far can stand for
     for part in PurePosixPath(pattern).parts:
         if part == "**":
-            fitting = set(range(min(fitting), len(names) + 1))
+            fitting = set(range(min(fitting, default=len(names) + 1), len(names) + 1))
         else:
             fitting = {n + 1 for n in fitting if n < len(names) and fnmatch.fnmatchcase(names[n], part)}
-        if not fitting:
-            return False
     return len(names) in fitting
 
 
@@ -103,8 +88,8 @@ def matching(names: list[str], globs: list[str]) -> list[str]:
     return [name for name in names if name in exact or any(matches(name, pattern) for pattern in patterns)]
 
 
-def data_files(names: list[str], part: dict[str, Any], card: Path | None, where: str) -> DataFiles:
-    """Return the files of a repository that the user asks for by `part`, see `DatasetPart` in `config/schema.py`.
+def data_files(names: list[str], part: dict[str, Any], card: Path | None, where: str) -> dict[str, list[str]]:
+    """Return {split: sorted names} of a repository's files that a user asks for by `part` (`schema.DatasetPart`).
 
     Its `format` is that of the files that `files` names, if their names do not say it. A UserError says that the
     configuration does not exist, that there are several and the user names none, or that no file can be read. If the
@@ -129,18 +114,18 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
     data = [name for name in asked if split_name(name, format)[0] in FORMATS and Path(name).name not in NO_DATA]
     if "" not in splits:
         held_out = [glob for split, globs in splits.items() if VALIDATION.fullmatch(split) for glob in globs]
-        found = DataFiles(matching(data, splits.get("train", [])), matching(data, held_out))
+        found = {"train": matching(data, splits.get("train", [])), "validation": matching(data, held_out)}
     else:
         # Words tell the splits; with the user's globs, among the files of one glob, which may have any format.
         data = matching(data, splits[""])
         each = [_told_apart(matching(data, [glob])) for glob in globs] if globs else [_told_apart(data)]
-        found = DataFiles(*(sorted({name for one in each for name in getattr(one, split)}) for split in SPLITS))
+        found = {split: sorted({name for one in each for name in one[split]}) for split in SPLITS}
         if not globs:
-            train = [name for name in found.train if not OTHER.search(name)]
-            kinds = {split_name(name)[0] for name in train}
+            found["train"] = [name for name in found["train"] if not OTHER.search(name)]
+            kinds = {split_name(name)[0] for name in found["train"]}
             kind = next((kind for kind in PREFERRED if kind in kinds), None)
-            found = DataFiles(*([n for n in names if split_name(n)[0] == kind] for names in (train, found.validation)))
-    if not found.train and not (globs and found.validation):
+            found = {split: [n for n in names if split_name(n)[0] == kind] for split, names in found.items()}
+    if not found["train"] and not (globs and found["validation"]):
         remedy = (
             f"name files in corpus.hub, for instance [{{repository: {part['repository']}, files: [data/*.parquet]}}]"
         )
@@ -155,12 +140,12 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
     return found
 
 
-def _told_apart(names: list[str]) -> DataFiles:
+def _told_apart(names: list[str]) -> dict[str, list[str]]:
     """Return the files without test splits. Where files have the word `train`, only they are training text."""
     data = [name for name in sorted(names) if not TEST.search(name)]
     train = [name for name in data if not VALIDATION.search(name)]
     train = [name for name in train if TRAIN.search(name)] or train
-    return DataFiles(train, [name for name in data if VALIDATION.search(name)])
+    return {"train": train, "validation": [name for name in data if VALIDATION.search(name)]}
 
 
 def in_order(names: list[str]) -> list[str]:

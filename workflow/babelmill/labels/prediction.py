@@ -29,7 +29,7 @@ from babelmill.model.code_decoder import longest_text
 from babelmill.release.folder import loading
 from babelmill.runtime.run_lock import locked
 from babelmill.stages import PredictStage
-from babelmill.tables.rows import Asked, Table
+from babelmill.tables.rows import Asked, whole_table
 from babelmill.tables.text import Form
 from babelmill.tokens.label_text import Cleaning, context_text
 from babelmill.training.kernels.compilation import scoring_device
@@ -167,18 +167,18 @@ def predict(folder: Path, path: Path, asked: schema.Predict, out: Path, partial:
     if asked.context_column is not None:
         columns.append(Asked(asked.context_column, "predict.context_column", "value"))
     settings = asked.model_dump(exclude={"tables", "review"})
-    table = Table(path, columns, Form.of("predict", settings))
+    names, cells = whole_table(path, columns, Form.of("predict", settings))
     predictor = Predictor(folder, scoring_device())
     labels = predictor.labels
     shown = labels["blocks"] + min(asked.top, len(labels["codes"]))
     predicted = cells_of(np.empty((0, 1 + 2 * shown)), labels)
-    if taken := [name for name in table.columns if name in (NUMBER, *predicted)]:
+    if taken := [name for name in names if name in (NUMBER, *predicted)]:
         raise UserError(f"the table already has a column {taken[0]!r}, which the predictions need: rename it")
     given = bool(asked.context_column or asked.context)
     if labels.get("contexts", given) != given:
         how, gets = ("without", "some") if given else ("with", "none")
         log.warning("the model was trained %s contexts, but gets %s (predict.context_column)", how, gets)
-    rows = pd.DataFrame([*table], columns=table.columns, dtype=object)
+    rows = pd.DataFrame(cells, columns=names, dtype=object)
     pairs, of_row = different_texts(rows, asked, Cleaning(**labels.get("cleaning", {})))
     if not pairs:
         raise UserError(f"{path}: no row has a text in the column {asked.text_column!r}: there is nothing to predict")

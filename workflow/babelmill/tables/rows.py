@@ -30,7 +30,7 @@ from babelmill.tables import text as files
 from babelmill.tables.text import UNDECODED, BadRow, Blocks, Form, OnBadRow, opened, stop
 
 log = logging.getLogger("babelmill.tables")
-ROWS, BATCH = 8192, 1 << 20  # rows and bytes of a Parquet file that are in memory at once, at most
+ROWS, BATCH = 8192, 1 << 20  # rows and bytes that are in memory at once, at most
 TEXT = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.null())
 HOLDS = {"text": str, "value": (str, bool, int, float), "anything": object}
 OF_FORM = Form()
@@ -290,48 +290,38 @@ class _Records:
 
     def __init__(self, blocks: Blocks, suffix: str):
         self.blocks, form = blocks, blocks.form
-        self.damage: BadRow | None = None  # why the rest of the file could not be read
         self.quoted = form.quoting == "csv" or (form.quoting == "format" and suffix == ".csv")
         csv.field_size_limit(MAX_FIELD)
-        self._separator = (form.delimiter if suffix == ".csv" else None) or DELIMITERS[suffix]
         self._reader = csv.reader(
             (line for _, text in blocks for line in io.StringIO(text, newline="\n")),
-            delimiter=self._separator,
+            delimiter=(form.delimiter if suffix == ".csv" else None) or DELIMITERS[suffix],
             quoting=csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE,
             strict=True,
         )
-        number, self.heading, why = next((each for each in self._records() if each[1] or each[2]), (1, [], ""))
-        problem = BadRow(blocks.path, "", why) if why else blocks.undecodable(number, "".join(self.heading))
-        if self.damage:
-            raise self.damage
-        if problem:
+        self.heading: list[str] = []
+        number, self.heading, why = next(iter(self), (1, [], ""))
+        if problem := BadRow(blocks.path, "", why) if why else blocks.undecodable(number, "".join(self.heading)):
             raise NoColumn(blocks.path, f"line {number}", problem.why)
-
-    def _records(self) -> Iterator[tuple[int, list[str], str]]:
-        while True:
-            start = self._reader.line_num + 1
-            try:
-                for fields in self._reader:
-                    yield start, fields, ""
-                    start = self._reader.line_num + 1
-                return
-            except csv.Error as error:
-                yield start, [], f"not CSV: {error}"
-            except BadRow as problem:  # the rest of the file
-                self.damage = problem
-                return
 
     def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
         """Yield the records. Blank lines are skipped, but are an empty field in a table with a single column."""
-        width = len(self.heading)
-        for number, fields, why in self._records():
-            if not fields and not why:
-                if width > 1:
+        width = len(self.heading)  # 0 while the heading is read
+        while True:
+            number, why = self._reader.line_num + 1, ""
+            try:
+                fields = next(self._reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield number, [], f"not CSV: {error}"
+                continue
+            if not fields:
+                if width != 1:
                     continue
                 fields = [""]
-            if not why and len(fields) != width:
+            if width and len(fields) != width:
                 why = f"{plural(len(fields), 'field')}, but the heading has {width}{self.advice(fields)}"
-            elif not why and fields[0].startswith(files.MARK):
+            elif fields[0].startswith(files.MARK):
                 why = files.MARK_INSIDE
             yield number, fields, why
 
@@ -339,11 +329,7 @@ class _Records:
         """Return what else may be wrong where the heading lacks a column, or a record has too many fields."""
         form, other = self.blocks.form, next((mark for mark in "\t;,|" if len(fields) == 1 and mark in fields[0]), "")
         if other:
-            return (
-                f", or, in a .csv, {form.setting('delimiter', json.dumps(other) if other == chr(9) else repr(other))}"
-            )
-        if len(fields) == 1 and " " in fields[0] and self._separator == "\t":
-            return "; tabs separate the columns of a .tsv, and there are spaces"
+            return f", or, in a .csv, {form.setting('delimiter', json.dumps(other))}"
         marks = not self.quoted and any('"' in field for field in fields)
         return f"; if quotation marks enclose its fields, set {form.setting('quoting', 'csv')}" if marks else ""
 
@@ -359,21 +345,23 @@ def _of_records(records: _Records, asked: Sequence[Asked]) -> Iterator[Part]:
     def part() -> Part:
         return numbers, [[None] * len(rows) if at is None else [row[at] for row in rows] for at in places], bad
 
-    for number, fields, why in records:
-        if blocks.first != block:
-            yield part()
-            numbers, rows, bad, block = [], [], {}, blocks.first
-        problem = BadRow(blocks.path, f"line {number}", why) if why else None
-        there = [] if why else [fields[at] for at in places if at is not None]
-        if problem or (not blocks.sound and (problem := blocks.undecodable(number, "".join(there)))):
-            bad[len(rows)] = problem
-        elif not records.quoted:
-            enclosed += any(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in there)
-        numbers.append(number)
-        rows.append(heading if problem else fields)
+    try:
+        for number, fields, why in records:
+            if blocks.first != block:
+                yield part()
+                numbers, rows, bad, block = [], [], {}, blocks.first
+            problem = BadRow(blocks.path, f"line {number}", why) if why else None
+            there = [] if why else [fields[at] for at in places if at is not None]
+            if problem or (not blocks.sound and (problem := blocks.undecodable(number, "".join(there)))):
+                bad[len(rows)] = problem
+            elif not records.quoted:
+                enclosed += any(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in there)
+            numbers.append(number)
+            rows.append(heading if problem else fields)
+    except BadRow:  # the rest of the file
+        yield part()
+        raise
     yield part()
-    if records.damage:
-        raise records.damage
     if enclosed:
         log.warning(
             "%s: quotation marks enclose a field in %s, and are read as a part of the text, as is usual in .tsv files;"
@@ -484,40 +472,26 @@ def text_rows(paths: Iterable[Path], asked: Sequence[Asked], form: Form = OF_FOR
             yield TextRow(cells, stem, f"{escape.line(path)}: {unit} {number}")
 
 
-class Table:
-    """All columns of a file as text, as often as they are needed.
+def whole_table(path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM) -> tuple[list[str], list[list[str]]]:
+    """Return the names of all columns of a file, and all rows as text. The columns that are `asked` for must be there.
 
-    It is read once at the beginning, so that a broken last line is an error at once, and not after hours.
+    A UserError says what is wrong with the table: that it is empty, or which column is missing.
     """
-
-    def __init__(self, path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM):
-        """Read the table. A UserError says what is wrong with it: that it is empty, or which column is missing."""
-        suffix, compression = format_of(path, file_format=form.format)
-        advice = ""
-        if suffix == ".txt":
-            raise UserError(f"{escape.line(path)}: plain text has no columns; give a table")
-        if suffix == ".parquet":
-            with opened(path, compression) as stream:
-                self.columns = _parquet_file(path, compression, stream).schema_arrow.names
-        elif suffix in DELIMITERS:
-            records = _Records(Blocks(path, compression, form), suffix)
-            self.columns, advice = records.heading, records.advice(records.heading)
-        else:  # all keys in the order in which they first appear
-            found = dict[str, None]()
-            for _, objects, bad in _objects(Blocks(path, compression)):
-                if problem := next(iter(bad.values()), None):
-                    raise problem
-                found |= dict.fromkeys(key for row in objects for key in row)
-            self.columns = [*found]
-        if not self.columns:
-            raise UserError(f"{escape.line(path)} is empty; a table has the names of its columns, and rows")
-        named = {each.column: each._replace(optional=True) for each in asked}
-        self._asked = [
-            named.get(name) or Asked(name, "its heading", "anything", optional=True) for name in self.columns
-        ]
-        self._path, self._form = path, form
-        check_names(path, self.columns, [*asked, *self._asked], advice)
-        self.rows = sum(1 for _ in self)
-
-    def __iter__(self) -> Iterator[list[str]]:
-        return ([*row.cells.values()] for row in text_rows([self._path], self._asked, self._form))
+    suffix, compression = format_of(path, file_format=form.format)
+    if suffix == ".txt":
+        raise UserError(f"{escape.line(path)}: plain text has no columns; give a table")
+    if suffix == ".parquet":
+        with opened(path, compression) as stream:
+            names = _parquet_file(path, compression, stream).schema_arrow.names
+    elif suffix in DELIMITERS:
+        names = _Records(Blocks(path, compression, form), suffix).heading
+    else:  # all keys in the order in which they first appear
+        keys = (key for _, objects, _ in _objects(Blocks(path, compression)) for row in objects for key in row)
+        names = [*dict.fromkeys(keys)]
+        check_names(path, names, asked if names else ())
+        asked = [each._replace(optional=True) for each in asked]  # a row may lack a key
+    if not names:
+        raise UserError(f"{escape.line(path)} is empty; a table has the names of its columns, and rows")
+    others = {name: Asked(name, "its heading", "anything", optional=True) for name in names}
+    every = others | {each.column: each for each in asked}
+    return names, [[*row.cells.values()] for row in text_rows([path], [*every.values()], form)]

@@ -157,10 +157,8 @@ class Blocks:
         """Return what is wrong with a text, which begins in this line, if it is not in its encoding."""
         if self.sound or not (found := UNDECODED.search(text)):
             return None
-        other = (
-            f" ({self.form.setting('encoding', 'latin-1')} or cp1252, if it is one of these)" if self._varies else ""
-        )
-        why = not_in(self.form.encoding, found) + other
+        other = f" ({self.form.setting('encoding', 'latin-1')} or cp1252, if it is one of these)"
+        why = not_in(self.form.encoding, found) + (other if self._varies else "; save the file as UTF-8")
         return BadRow(self.path, f"line {number + text.count(chr(10), 0, found.start())}", why, "undecodable")
 
 
@@ -199,14 +197,10 @@ def read_text(path: Path) -> str:
     Files that were joined have a mark inside, which a model would read as a sign of its own. A UserError says that the
     bytes are no text, are not UTF-8, or have a NUL.
     """
-    with opened(path, split_name(path)[1]) as stream:
-        raw = stream.read()
-    refuse_other_kinds(path, raw[:HEAD])
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line, why = raw.count(b"\n", 0, error.start) + 1, f"not UTF-8: byte 0x{raw[error.start]:02x}"
-        raise BadRow(path, f"line {line}", f"{why}; save the file as UTF-8", "undecodable") from None
+    blocks = Blocks(path, split_name(path)[1])
+    text = "".join(part for _, part in blocks)
+    if problem := blocks.undecodable(1, text):
+        raise problem
     if "\0" in text:
         raise BadRow(path, f"line {text.count(chr(10), 0, text.index(chr(0))) + 1}", "has a NUL; remove it")
-    return text.removeprefix(MARK).replace(f"\n{MARK}", "\n")
+    return text.replace(f"\n{MARK}", "\n")
