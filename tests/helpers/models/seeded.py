@@ -5,6 +5,7 @@ Numbers that other programs computed with them are stored in `tests/data/officia
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, PreTrainedConfig
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import write_json
+from babelmill.core.files import read_json, write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.release.folder.hub_folder import ExportInputs, build
 from babelmill.release.folder.loading import WEIGHTS
@@ -53,6 +54,19 @@ def gpt2(folder: Path, seed: int = 0) -> Path:
     """Write a causal model of transformers in the same way."""
     sizes = {"n_embd": 32, "n_head": 2, "n_layer": 2, "n_positions": POSITIONS}
     return of_transformers(folder, GPT2Config(vocab_size=ENTRIES, **sizes, **SPECIAL), AutoModelForCausalLM, seed)
+
+
+def with_snapshots(folder: Path, make: Callable[[Path, int], Path], points: Iterable[int]) -> Path:
+    """Write a model by one of these functions, with snapshots whose weights differ; return its folder.
+
+    The true number of words of a snapshot is not that in its name.
+    """
+    make(folder, 0)
+    for point in points:
+        path = make(folder / f"snapshots/chck_{point}M", point) / manifest.NAME
+        figures = dict.fromkeys(("million_words", "step", "tokens"), point) | {"words": 1_010_000 * point}
+        write_json(path, read_json(path) | {"figures": figures})
+    return folder
 
 
 def of_transformers(folder: Path, config: PreTrainedConfig, auto: Any, seed: int = 0, **more: str) -> Path:
