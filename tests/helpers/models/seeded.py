@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, PreTrainedConfig
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import read_json, write_json
+from babelmill.core.files import write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.release.folder.hub_folder import ExportInputs, build
 from babelmill.release.folder.loading import WEIGHTS
@@ -63,9 +63,9 @@ def with_snapshots(folder: Path, make: Callable[[Path, int], Path], points: Iter
     """
     make(folder, 0)
     for point in points:
-        path = make(folder / f"snapshots/chck_{point}M", point) / manifest.NAME
+        place = make(folder / f"snapshots/chck_{point}M", point)
         figures = dict.fromkeys(("million_words", "step", "tokens"), point) | {"words": 1_010_000 * point}
-        write_json(path, read_json(path) | {"figures": figures})
+        write_json(place / manifest.NAME, manifest.read(place) | {"figures": figures})
     return folder
 
 
