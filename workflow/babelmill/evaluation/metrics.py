@@ -55,6 +55,11 @@ def metrics_of(evaluation: dict[str, Any]) -> dict[str, Metric]:
     return {name: Metric(**about) for name, about in evaluation["metrics"].items()}
 
 
+def units(evaluation: dict[str, Any]) -> str:
+    """Return the unit of the scores; if there are several, all units, separated by commas."""
+    return ", ".join(dict.fromkeys(metric.unit for metric in metrics_of(evaluation).values()))
+
+
 def shown(score: dict[str, Any], metric: Metric | None = None) -> str:
     """Return a score as text, with its standard error if it has one, and "at most" if its `metric` is a bound."""
     error = score.get("standard_error")
@@ -74,8 +79,7 @@ def in_words(evaluation: dict[str, Any], variant: str) -> str:
     scored, lossy = documents["scored"], documents.get("changed", 0)
     notes = [f"{scored:,} of {documents['of']:,} documents"] if scored != documents["of"] else []
     notes += [f"the tokenizer changes {lossy:,} of {scored:,}"] if lossy else []
-    units = ", ".join(dict.fromkeys(metric.unit for metric in metrics.values()))
-    return f"{units} {', '.join(found)}" + (f" ({'; '.join(notes)})" if notes else "")
+    return f"{units(evaluation)} {', '.join(found)}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 class Score(TypedDict):
