@@ -119,6 +119,8 @@ def test_the_file_is_what_the_challenges_program_writes(tmp_path, made, name, po
     challenge.write_file(tmp_path / "made.json", challenge.strict(made, "eng"))
     assert (tmp_path / "made.json").read_text() == STORED["official"][name]
     assert refused(made) == []
+    reasons = ("aoa: the challenge takes it only with all checkpoints",) if name == "partial" else ()
+    assert challenge.numbers(made, {})["aoa"].missing == reasons
 
 
 def test_scores_that_the_model_should_have_are_missed(made):
