@@ -86,9 +86,8 @@ def ours(folder: Path, method: str, texts: list[tuple[str, str]], scratch: Path,
     from babelmill.suites.scoring_model import ScoringModel
 
     model = ScoringModel(folder, {})
-    how = model.method(method)
-    loaded = model.load(how)
-    model.load = lambda _how: loaded  # the others load before the clock starts, too
+    loaded = model.load(method)
+    model.load = lambda _method: loaded  # the others load before the clock starts, too
     begin = time.process_time()
     found = model.score(method, texts, np.ones(len(texts), bool), scratch / "partial")
     return time.process_time() - begin, found[:, :2].flatten().tolist()

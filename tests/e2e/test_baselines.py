@@ -30,9 +30,8 @@ def folder(workspace):
     (workspace.path / "pairs.tsv").write_text("good\tbad\nthe fox jumps\tfox the jumps\na lazy dog\tlazy a dog\n")
     rows = "".join(f"{'the fox' if i % 2 else 'a dog'} {i}\t{i % 2}\n" for i in range(12))
     (workspace.path / "rows.tsv").write_text("text\tclass\n" + rows)
-    (workspace.path / "others.tsv").write_text(
-        "text\tclass\n" + rows.replace("fox", "small fox").replace("dog", "lazy dog")
-    )
+    others = rows.replace("fox", "small fox").replace("dog", "lazy dog")
+    (workspace.path / "others.tsv").write_text("text\tclass\n" + others)
     return workspace
 
 
@@ -53,11 +52,8 @@ def test_a_model_of_another_project_is_measured_beside_our_own(folder):
     assert read_json(of / "tune/own.1/scores.json")["task"] == "own"
     assert "bits per byte" in manifest.read(folder.path / "baselines/gpt2.json")["figures"]["summary"]
     table = (folder.path / "reports/eng+gpt2.csv").read_text()
-    assert (
-        "gpt2,eng,,causal," in table
-        and "gpt2,eng,mine,causal," in table
-        and "gpt2" in folder.babelmill("report", "gpt2")
-    )
+    assert "gpt2,eng,,causal," in table and "gpt2,eng,mine,causal," in table
+    assert "gpt2" in folder.babelmill("report", "gpt2")
     compared = folder.babelmill("compare", "eng", "gpt2")
     assert "causal" in compared and "mine: % right" in compared
     targets = ("baselines/gpt2.json", "converted/eng")

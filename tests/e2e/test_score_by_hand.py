@@ -110,11 +110,9 @@ def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):
         run_module("babelmill", "score", model, "--suite", "mine", *more, cwd=Path.cwd(), check=True)
     rows = [pq.read_table(f"scores/{name}/mine/items.parquet") for name in ("mine", "org--model")]
     assert rows[0].equals(rows[1]) and "fused" in rows[0].column_names
-    words, elsewhere = (
-        ("score", "org/model", "--suite", "mine", "--trust-remote-code"),
-        {"HF_HOME": f"{Path.cwd()}/else"},
-    )
-    again = run_module("babelmill", *words, cwd=Path.cwd(), environment=os.environ | elsewhere)
+    words = ("score", "org/model", "--suite", "mine", "--trust-remote-code")
+    elsewhere = os.environ | {"HF_HOME": f"{Path.cwd()}/else"}
+    again = run_module("babelmill", *words, cwd=Path.cwd(), environment=elsewhere)
     assert "scores/org--model/mine is finished" in again.stderr, "the same model from another user's cache"
     done = run_module("babelmill", "score", "org/model", "--suite", "mine", cwd=Path.cwd())
     assert done.returncode == 1 and "contains Python code that would be run" in done.stderr

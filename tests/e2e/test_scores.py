@@ -12,17 +12,16 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from babelmill.commands.score import table_of
-from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.evaluation import likelihood
-from babelmill.score import report, score
+from babelmill.score import report
 from babelmill.stages import ScoreStage
 from babelmill.suites.scoring_model import ScoringModel
 from conftest import SMALL
 from helpers.hub.hub_data import SENTENCES
+from helpers.models import seeded
 from helpers.results.fields import undocumented
-from helpers.stages import any_settings
-from helpers.suite_files import pairs_of
+from helpers.suite_files import score_suite
 
 pytestmark = pytest.mark.slow
 
@@ -79,26 +78,11 @@ def pairs():
     return [[*pair] for pair in zip(SENTENCES * 2, bad * 2, strict=True)]
 
 
-def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(exported, tmp_path, pairs, monkeypatch):
+def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(tmp_path, pairs, monkeypatch):
     """Of three, the second: neither the model nor the first snapshot is scored again, and the result is the same."""
-    export = tmp_path / "export"
-    shutil.copytree(exported / "export", export)
-    for point in (1, 2, 3):  # their weights differ
-        folder = export / f"snapshots/chck_{point}M"
-        shutil.copytree(exported / "export", folder)
-        weights = load_file(folder / "model.safetensors")
-        save_file({n: (1 + point / 10) * w for n, w in weights.items()}, folder / "model.safetensors", {"format": "pt"})
-        files = [path.name for path in folder.iterdir() if path.is_file() and path.name != manifest.NAME]
-        manifest.write(
-            folder, any_settings("export"), files, figures={"million_words": point, "step": point, "tokens": point}
-        )
-    suite = tmp_path / "suite"
-    suite.mkdir()
-    good, bad = (list(side) for side in zip(*pairs, strict=True))
-    pq.write_table(pairs_of(good, bad), suite / "items.parquet")
-    manifest.write(suite, any_settings("suite"), ["items.parquet"], figures={"pairs": len(pairs)})
-    made_from = {"export": [str(export)], "suites": [str(suite)]}
-    settings = ScoreStage(covered=["eng"], methods=["masked"], suite="own", snapshots=True, made_from=made_from)
+    monkeypatch.chdir(tmp_path)
+    export = seeded.with_snapshots(tmp_path / "export", seeded.gpt_bert, (1, 2, 3))
+    (tmp_path / "pairs.tsv").write_text("good\tbad\n" + "".join(f"{good}\t{bad}\n" for good, bad in pairs))
     monkeypatch.setattr(likelihood, "POSITIONS", {"cpu": 1})  # a pair at a time
     of_group, scored = likelihood.Model._of_group, []
 
@@ -110,8 +94,8 @@ def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(expor
             return of_group(*given)
 
         monkeypatch.setattr(likelihood.Model, "_of_group", group)
-        score(settings, tmp_path / f"{name}.partial", tmp_path / name)
-        return read_json(tmp_path / name / "scores.json")
+        out = score_suite(export, {"suites": {"mine": OWN}}, "mine", tmp_path / name, "masked", snapshots=True)
+        return read_json(out / "scores.json")
 
     whole, groups = attempt("whole", -1), len(scored)
     assert [each["name"] for each in whole["snapshots"]] == ["chck_1M", "chck_2M", "chck_3M"]
@@ -121,7 +105,7 @@ def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(expor
         attempt("killed", 2 * len(pairs) + 3)
     assert attempt("killed", -1) == whole
     assert len(scored) == groups, "each pair of each snapshot once"
-    assert not (tmp_path / "killed.partial").exists()
+    assert not (tmp_path / "killed/partial").exists()
 
 
 def test_a_score_that_is_not_a_number_is_an_error(exported, tmp_path, pairs):

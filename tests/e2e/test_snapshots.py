@@ -45,14 +45,12 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     assert f"eng: {about}" in workspace.babelmill("plan", "eng")
 
     converted = workspace.path / "converted/eng"
-    assert f"words of training they have read: {', '.join(f'`{name}`' for name in NAMES)}." in " ".join(
-        (converted / "README.md").read_text().split()
-    )
-    scores = read_json(workspace.path / "results/of/eng/score/english_basics/scores.json")
+    card = " ".join((converted / "README.md").read_text().split())
+    assert f"words of training they have read: {', '.join(f'`{name}`' for name in NAMES)}." in card
+    path = workspace.path / "results/of/eng/score/english_basics/scores.json"
+    scores = read_json(path)
     assert [each["name"] for each in scores["snapshots"]] == NAMES
-    assert not undocumented(
-        workspace.path / "results/of/eng/score/english_basics/scores.json", "scores.json of a suite"
-    )
+    assert not undocumented(path, "scores.json of a suite")
     assert scores["snapshots"][0]["languages"]["eng"]["methods"]["causal"]["pairs"]["n"] == 200
     assert [each["million_words"] for each in scores["snapshots"]] == POINTS
     read = [each["words"] / each["tokens"] for each in scores["snapshots"]]

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from babelmill.cli import main
-from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.suites.acquisition import summary, tokens_in_a_sentence
 from babelmill.suites.items import MONTHS
@@ -30,16 +30,8 @@ AOA = OFFICIAL / "evaluation_data/full_eval/aoa"
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Models with three snapshots; the true number of words of a snapshot is not that in its name."""
-    folder, found = tmp_path_factory.mktemp("models"), {}
-    for name, make in (("gpt_bert", seeded.gpt_bert), ("gpt2", seeded.gpt2)):
-        found[name] = make(folder / name)
-        for point in (1, 2, 3):
-            place = make(found[name] / f"snapshots/chck_{point}M", seed=point)
-            about = manifest.read(place)
-            about["figures"] = dict.fromkeys(("million_words", "step", "tokens"), point) | {"words": 1_010_000 * point}
-            write_json(place / manifest.NAME, about)
-    return found
+    folder, makers = tmp_path_factory.mktemp("models"), {"gpt_bert": seeded.gpt_bert, "gpt2": seeded.gpt2}
+    return {name: seeded.with_snapshots(folder / name, make, (1, 2, 3)) for name, make in makers.items()}
 
 
 def scored(folder, name: str, out, *methods: str):
@@ -55,9 +47,8 @@ def test_reading_times_are_explained_as_by_the_official_code(kind, backend, meth
     rows, about = scored(models[kind], "reading", tmp_path / "out", method)
     expected = NUMBERS["april"][f"{kind} {backend}"]["reading"]
     for column, key in ((method, "pred"), (f"{method}_prev", "prev_pred")):
-        assert rows[column].to_numpy().astype(float) == pytest.approx(
-            np.array(expected[key], float), abs=1e-4, nan_ok=True
-        )
+        of_official = pytest.approx(np.array(expected[key], float), abs=1e-4, nan_ok=True)
+        assert rows[column].to_numpy().astype(float) == of_official
     assert rows["item_id"].to_pylist() == list(range(len(rows)))
     entry = about["languages"]["eng"]["methods"][method]
     for name in ("rt", "spr"):
@@ -83,7 +74,7 @@ def test_words_in_contexts_are_scored_as_by_the_official_code(kind, backend, met
 def test_curves_of_learning_give_the_official_ages():
     expected = NUMBERS["july"]["aoa of curves"]
     curves = [row for row in NUMBERS["curves"] if row[1] in expected["words"]]  # the others take seconds
-    tokenizer = seeded_tokenizer()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(seeded.TOKENIZER))
     with open(AOA / "cdi_human.csv") as file:
         of_words = {row["word"]: [float(row[str(month)] or "nan") for month in MONTHS] for row in csv.DictReader(file)}
     steps, words, _, surprisals = zip(*(row[:4] for row in curves), strict=True)
@@ -99,12 +90,6 @@ def test_curves_of_learning_give_the_official_ages():
     assert found["pairs"]["score"] == pytest.approx(expected["r"], abs=1e-6)
     low, high = found["pairs"]["interval"]
     assert -1 < low < found["pairs"]["score"] < high < 1
-
-
-def seeded_tokenizer():
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast(tokenizer_file=str(seeded.TOKENIZER))
 
 
 def test_a_model_without_snapshots_or_with_another_method_is_refused_in_one_line(models, tmp_path, monkeypatch):

@@ -33,6 +33,7 @@ does, and every place that shows a score shows this count, too.
 """
 
 import contextlib
+import itertools
 import logging
 import sys
 from collections import Counter
@@ -44,8 +45,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
-from transformers.utils.logging import disable_progress_bar
+from transformers import AutoConfig, AutoModel
 
 from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
@@ -53,19 +53,18 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
-from babelmill.evaluation import rows
 from babelmill.evaluation.likelihood import Model
 from babelmill.evaluation.metrics import DOCUMENTS, described, in_words, pooled
-from babelmill.evaluation.rows import Row
-from babelmill.evaluation.validation_text import ValidationText, of_documents
+from babelmill.evaluation.rows import Row, of_method
+from babelmill.evaluation.validation_text import ValidationText, of_documents, windows
 from babelmill.labels.codes import listed
 from babelmill.labels.evaluation import LabelledText, report
 from babelmill.labels.prediction import Predictor
-from babelmill.release.folder.loading import aligned, load, methods_of, tokenizer_of
-from babelmill.runtime import gpu_claims
+from babelmill.release.folder.loading import begin, methods_of
 from babelmill.stages import EvaluateStage, ExportStage
+from babelmill.suites.scoring_model import ScoringModel
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.tokens.tokenizer_file import load_tokenizer, measure, use_threads, vocab_size
+from babelmill.tokens.tokenizer_file import load_tokenizer, measure, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
@@ -82,14 +81,11 @@ def score_documents(
 
     `mask`: the id of the token that hides others. A UserError says that a score is not a number.
     """
-    exported, tokenizer, length = export_of(folder), tokenizer_of(folder), settings.evaluation.sequence_length
+    exported, scoring, length = export_of(folder), ScoringModel(folder), settings.evaluation.sequence_length
     for variant in exported.variants:
         for metric in metrics:
             named = None if variant == exported.default_variant else variant
-            auto = AutoModelForCausalLM if metric == "causal" else AutoModelForMaskedLM
-            loaded: Any = load(auto, folder, named, extra=not is_ours(folder), **aligned(folder)).to(scoring_device())
-            loaded.config.use_cache = False
-            model = Model(loaded, tokenizer, causal=metric == "causal")
+            model, _ = scoring.load(metric, named, extra=not is_ours(folder))
             for language, text in texts.items():
                 name = f"{variant} {metric} {language}"
                 nats = nats_of(text, model, metric, mask, length, name)
@@ -101,16 +97,15 @@ def nats_of(text: ValidationText, model: Model, metric: str, mask: int, length: 
     """Return -ln p of each document to score, [documents], read in windows of `length` tokens."""
 
     def rows_of(number: int) -> list[list[Row]]:
-        found, seed = list[Row](), int(text.chosen[number])
-        for i, window in enumerate(text.windows(number, length)):
-            found += rows.of_method(metric, window, mask, SAMPLES, seed, i, passes=schema.MASKS)
-        return [found]
+        parts, seed = windows(text.tokens[number], text.scored[number], length), int(text.chosen[number])
+        how: dict[str, Any] = {"samples": SAMPLES, "passes": schema.MASKS}
+        return [[row for i, part in enumerate(parts) for row in of_method(metric, part, mask, seed, i, **how)]]
 
     found, done = np.zeros(len(text.tokens)), 0
     order = sorted(range(len(found)), key=lambda i: len(text.tokens[i]))
     with contextlib.closing(Bar(text.count)) as bar:
         for numbers, sums in model.groups(order, rows_of):
-            found[numbers] = [-part.sum() for (part,) in sums]
+            found[numbers] = [-total for (total,) in sums]
             done += sum(int(text.scored[number].sum()) for number in numbers)
             bar.show(done, f"{name}: {done:,} of {plural(text.count, 'token')}")
     return found
@@ -158,7 +153,7 @@ def tokenizer_figures(tokenizer: Tokenizer, language: str, text: ValidationText,
             f"{language}: decoding does not give every validation document back (rate"
             f" {figures['round_trip_rate']:.4f}), so bits per byte mean nothing; use a lossless tokenizer.source"
         )
-    return figures | ({} if text.vocabulary_used is None else {"vocabulary_used": text.vocabulary_used})
+    return figures | text.used
 
 
 def training_codes(shards: list[Path], corpora: list[Path], known: list[str]) -> np.ndarray:
@@ -197,10 +192,7 @@ def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
 def run(job: Job[EvaluateStage]) -> None:
     """Evaluate an exported model."""
     settings, out = job.settings, job.out
-    gpu_claims.claim(job.gpus)
-    use_threads(job.threads)
-    disable_progress_bar()
-    torch.set_num_threads(job.threads)
+    begin(job)
     export = settings.folder("export")
     manifest.verify(export)
     variant = export_of(export).default_variant
@@ -226,13 +218,11 @@ def evaluate_text(settings: EvaluateStage) -> tuple[dict[str, Any], pa.Table]:
     check_length(export, settings.evaluation.sequence_length)
     log.info("reading the validation text of %s", " ".join(settings.languages))
     sample, lossy = settings.evaluation.max_documents, settings.lossy
-    texts = {
-        language: ValidationText(corpus, tokenizer, vocabulary, sample, lossy)
-        for language, corpus in zip(settings.languages, corpora, strict=True)
-    }
-    for text, corpus, shards in zip(texts.values(), corpora, shards_folders, strict=bool(shards_folders)):
-        text.learn(shards, corpus, digest)
-    for language, text in texts.items():
+    texts: dict[str, ValidationText] = {}
+    for language, corpus, shards in itertools.zip_longest(settings.languages, corpora, shards_folders):
+        texts[language] = text = ValidationText(corpus, tokenizer, vocabulary, sample, lossy)
+        if shards:
+            text.learn(shards, corpus, digest)
         if text.changed:
             log.warning(
                 "%s: the tokenizer changes %d of %d scored documents: bits per byte are about the changed text",

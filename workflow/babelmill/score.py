@@ -23,22 +23,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from transformers.utils.logging import disable_progress_bar
 
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.evaluation.overlaps import OVERLAP, in_training_text
 from babelmill.evaluation.suite_scores import headline, headline_method, in_words
-from babelmill.release.folder.loading import methods_of
-from babelmill.runtime import gpu_claims
+from babelmill.release.folder.loading import begin, methods_of
 from babelmill.runtime.run_lock import locked
 from babelmill.stages import ScoreStage
 from babelmill.suites.items import ITEMS, NOUNS
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.overlap import overlap
 from babelmill.suites.scoring_model import ScoringModel
-from babelmill.tokens.tokenizer_file import use_threads
 
 log = logging.getLogger("babelmill.score")
 
@@ -47,10 +44,10 @@ def report(scored: pa.Table, settings: ScoreStage) -> dict[str, Any]:
     """Return what scores.json says of scored items; raise a UserError if a language has no score."""
     kind = KINDS[settings.kind]
     names, languages = kind.methods(settings), np.array(scored["language"].to_pylist(), object)
-    found: dict[str, Any] = {"suite": settings.suite}
+    found: dict[str, Any] = {"suite": settings.suite, "headline": {"method": names[-1], "of": settings.headline}}
     found |= {} if settings.kind == "pairs" else {"kind": settings.kind}
-    found |= {"measure": kind.measure} if kind.measure else {}
-    found |= {"headline": {"method": names[-1], "of": settings.headline}} | kind.asked(settings) | {"languages": {}}
+    found |= {"measure": kind.measure} if kind.measure else settings.how_many  # words are all scored
+    found["languages"] = {}
     for code in settings.covered:
         mine = scored.filter(pa.array(languages == code))
         found["languages"][code] = {"methods": {name: kind.summary(mine, name, settings) for name in names}}
@@ -78,9 +75,8 @@ def score_suites(model: ScoringModel, settings: ScoreStage, partial: Path) -> tu
         left_out = "%d of %d items are left out: they have no tokens, or more than the model reads"
         log.warning(left_out, model.too_long, len(scored))
     tokenizer = model.folder / "tokenizer.json"
-    found = report(scored, settings)
-    found["too_long"] = model.too_long
-    found["tokenizer"] = sha256(tokenizer) if tokenizer.is_file() else None
+    about = {"too_long": model.too_long, "tokenizer": sha256(tokenizer) if tokenizer.is_file() else None}
+    found = report(scored, settings) | about
     for code, each in found["languages"].items():
         each["pairs"] = figures[code]
     return scored, found
@@ -110,7 +106,6 @@ def score(settings: ScoreStage, partial: Path, out: Path, threads: int = 1) -> N
         scored, found = score_suites(model, settings, partial)
         if settings.snapshots and not KINDS[settings.kind].of_run:
             found["snapshots"] = score_snapshots(model, settings, partial)
-        out.mkdir(parents=True, exist_ok=True)
         with atomic_write(out / ITEMS) as file:
             pq.write_table(scored, file, compression="zstd")
         write_json(out / "scores.json", found)
@@ -130,10 +125,7 @@ def score(settings: ScoreStage, partial: Path, out: Path, threads: int = 1) -> N
 
 def run(job: Job[ScoreStage]) -> None:
     """Score a model on a suite."""
-    gpu_claims.claim(job.gpus)
-    use_threads(job.threads)
-    disable_progress_bar()
-    torch.set_num_threads(job.threads)
+    begin(job)
     manifest.verify(job.settings.folder("export"))
     score(job.settings, job.unfinished, job.out, job.threads)
 

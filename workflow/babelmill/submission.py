@@ -14,8 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from babelmill.config.snapshots import FOLDER, about, names
 from babelmill.config.submissions import METHODS, Rules
 from babelmill.core import escape, manifest, stage_entry
@@ -49,30 +47,23 @@ def results_of(settings: SubmissionStage, scores: list[Path], tuned: list[Path],
     return Results(rules, scored, fast, of_tuned, frozenset(names(converted)))
 
 
-def write(settings: SubmissionStage, of: Results, folder: Path) -> tuple[list[str], dict[str, dict[str, np.ndarray]]]:
-    """Write the files that the challenge takes into a folder.
-
-    Return what the challenge would refuse in them, and {task: {subtask: which predictions are right}} for the numbers.
-    """
+def write(settings: SubmissionStage, of: Results, folder: Path) -> list[str]:
+    """Write the files that the challenge takes into a folder; return what it would refuse in them."""
     if of.rules.form == "multilingual":
         scores, predictions = challenge.multilingual(of)
         challenge.write_file(folder / f"{settings.name}_submission.json", scores, indent=2)
         challenge.write_file(folder / f"{settings.name}_predictions.json", predictions, indent=2)
         there_are = any(predictions[part] for part in ("zeroshot", "finetune", "hidden"))
-        return [] if there_are else ["no predictions: the model is scored on no suite or task of the challenge"], {}
-    content, right = challenge.strict(of, settings.name)
+        return [] if there_are else ["no predictions: the model is scored on no suite or task of the challenge"]
+    content = challenge.strict(of, settings.name)
     challenge.write_file(folder / f"all_full_preds_and_fast_scores_{settings.backend}.json", content)
     at_checkpoints = (challenge.wrong_at_checkpoints(of, name) for name in of.fast)
-    return [*challenge.wrong_in_strict(content, of.rules), *itertools.chain.from_iterable(at_checkpoints)], right
+    return [*challenge.wrong_in_strict(content, of.rules), *itertools.chain.from_iterable(at_checkpoints)]
 
 
-def figures_of(settings: SubmissionStage, of: Results, right: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
+def figures_of(settings: SubmissionStage, of: Results) -> dict[str, Any]:
     """Return the numbers of the leaderboard, and what is missing of the submission."""
-    missing = dict(settings.missing)
-    for name, scored in of.scored.items():
-        if scored.task.kind == "acquisition" and challenge.lacking_checkpoints(scored, of.checkpoints):
-            missing[name] = "the challenge takes it only with all checkpoints"
-    found = challenge.numbers(of, right, missing)
+    found = challenge.numbers(of, settings.missing)
     return {
         "challenge": of.rules.title,
         "track": of.rules.track,
@@ -117,15 +108,11 @@ def run(job: Job[SubmissionStage]) -> None:
     manifest.verify_upstream(converted, *scores, *tuned, train)
     of = results_of(settings, scores, tuned, converted)
     with atomic_folder(out.with_suffix("")) as folder:
-        refused, right = write(settings, of, folder)
-        refused = [*challenge.wrong_in_card(converted), *refused]
-        if refused:
-            more = [f"and {len(refused) - 3:,} more"] if len(refused) > 3 else []
-            raise UserError(
-                f"the challenge would refuse this submission: {'; '.join([*map(escape.line, refused[:3]), *more])}"
-            )
+        if refused := [*challenge.wrong_in_card(converted), *write(settings, of, folder)]:
+            more = f"; and {len(refused) - 3:,} more" if len(refused) > 3 else ""
+            raise UserError(f"the challenge would refuse this submission: {escape.line('; '.join(refused[:3]))}{more}")
         written = sorted(path.name for path in folder.iterdir())
-    figures = figures_of(settings, of, right)
+    figures = figures_of(settings, of)
     read, there = manifest.read(train)["figures"], figures["checkpoints"]["there"]
     figures["read"] = {
         "model": {unit: read[unit] for unit in ("words", "tokens") if unit in read},

@@ -24,22 +24,19 @@ import pyarrow.parquet as pq
 import torch
 from scipy.special import softmax
 from transformers import set_seed
-from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config.entries import Tuning
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, canonical_json, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
-from babelmill.release.folder.loading import runs_code, tokenizer_of
-from babelmill.runtime import gpu_claims
+from babelmill.release.folder.loading import begin, runs_code, tokenizer_of
 from babelmill.runtime.run_lock import locked
 from babelmill.stages import TuneStage
 from babelmill.tasks import heads, metrics
 from babelmill.tasks.encoding import NONE, Encoder, Padding, Row, pad, spread, targets
 from babelmill.tasks.rows import PREDICTED, classes_of
 from babelmill.tasks.tuner import Tuner, held_out
-from babelmill.tokens.tokenizer_file import use_threads
 from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
@@ -249,10 +246,7 @@ def in_words(code: str, scores: dict[str, Any]) -> str:
 
 def run(job: Job[TuneStage]) -> None:
     """Tune, score and write the results."""
-    gpu_claims.claim(job.gpus)
-    use_threads(job.threads)
-    disable_progress_bar()
-    torch.set_num_threads(job.threads)
+    begin(job)
     tune(job.settings, job.unfinished, job.out)
 
 

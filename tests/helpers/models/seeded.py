@@ -5,6 +5,7 @@ Numbers that other programs computed with them are stored in `tests/data/officia
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,19 @@ def gpt2(folder: Path, seed: int = 0) -> Path:
     """Write a causal model of transformers in the same way."""
     sizes = {"n_embd": 32, "n_head": 2, "n_layer": 2, "n_positions": POSITIONS}
     return of_transformers(folder, GPT2Config(vocab_size=ENTRIES, **sizes, **SPECIAL), AutoModelForCausalLM, seed)
+
+
+def with_snapshots(folder: Path, make: Callable[[Path, int], Path], points: Iterable[int]) -> Path:
+    """Write a model by one of these functions, with snapshots whose weights differ; return its folder.
+
+    The true number of words of a snapshot is not that in its name.
+    """
+    make(folder, 0)
+    for point in points:
+        place = make(folder / f"snapshots/chck_{point}M", point)
+        figures = dict.fromkeys(("million_words", "step", "tokens"), point) | {"words": 1_010_000 * point}
+        write_json(place / manifest.NAME, manifest.read(place) | {"figures": figures})
+    return folder
 
 
 def of_transformers(folder: Path, config: PreTrainedConfig, auto: Any, seed: int = 0, **more: str) -> Path:

@@ -30,7 +30,9 @@ def test_a_preset_gives_the_text_the_length_the_snapshots_and_the_suites(name):
     assert model.run.snapshots[-1] * 1e6 == rules.words, "the last point is the end of the longest run"
     assert 0.97 * rules.words <= model.train.max_words <= rules.words, "which has this point"
     assert model.scored and model.origins["train.max_words"] == f"config/presets/{name}.yaml"
-    assert json.loads(submission_of(made, "mine")["rules"])["track"] == rules.track
+    asked = submission_of(made, "mine")
+    assert json.loads(asked["rules"])["track"] == rules.track and asked["missing_at_checkpoints"] == {}
+    assert asked["missing"] == {task: each.missing for task, each in rules.tasks.items() if each.missing}
     assert configuration(name, preset=["auto", name]).model("mine").model == model.model
 
 

@@ -13,26 +13,13 @@ from babelmill.core.files import UserError
 from babelmill.evaluation import likelihood
 from babelmill.evaluation.kept import Kept
 from babelmill.evaluation.likelihood import Model
-from babelmill.evaluation.rows import Row, Text, bound, causal, encode, masked
+from babelmill.evaluation.rows import Row, Text, bound, encode
 from babelmill.model.transformers.configuration_norbert4 import NorBERT4Config
 from babelmill.model.transformers.modeling_norbert4 import NorBERT4ForCausalLM, NorBERT4ForMaskedLM
 from helpers.models import seeded
 from helpers.models.published import norbert4
 
-TEXT = Text([1, *range(20, 35), 2], [*range(3, 16)])  # two tokens of a prompt
 TOKENIZER = SimpleNamespace(pad_token_id=0)
-
-
-@pytest.mark.parametrize("passes", [None, 1, 7, 100])
-def test_masked_rows_hide_every_token_once_and_nothing_else(passes):
-    made = masked(TEXT, 4, passes)
-    assert len(made) == min(passes or 13, 13)
-    assert sorted(place for row in made for place in row.places) == TEXT.scored
-    for row in made:
-        shown = [token for place, token in enumerate(TEXT.ids) if place not in row.places]
-        assert [token for token in row.ids if token != 4] == shown and len(row.ids) == len(TEXT.ids)
-        assert row.targets == [TEXT.ids[place] for place in row.places] and row.weight == 1
-    assert causal(TEXT) == [Row(TEXT.ids[:15], TEXT.scored, [*range(22, 35)])], "the last token is not read"
 
 
 class Neighbours(torch.nn.Module):
@@ -123,7 +110,7 @@ def test_what_rows_begin_with_alike_is_read_once_and_changes_no_score(kind, posi
         expected += [logits[at - 1, token].item() for at, token in zip(row.places, row.targets, strict=True)]
     model = Model(shipped[1], TOKENIZER, causal=True)
     assert model.log_probs(rows) == pytest.approx(expected, abs=1e-4)
-    read = sum(len(each.ids) for each in model._join(rows)[0])
+    read = sum(len(ids) for row in model._join(rows)[0] for _, ids in row)
     branches = 8 + 9 if kind == "gpt_bert" else 23 + 24  # 15 tokens of the first text are those of two others
     assert read == 17 + branches + 4
 

@@ -1,5 +1,7 @@
 """The scores of a model that was fine-tuned with several seeds."""
 
+import itertools
+
 import pytest
 from scipy.stats import t as student
 
@@ -9,22 +11,17 @@ ENTRY = {"n": 50, "interval": [0.4, 0.6], "test_rows_in_train": 0, "test_rows_wi
 ENTRY |= {"most_frequent": 0.45, "steps": 30}
 
 
-def of_seeds(metric, *scores):
-    """The summary of a task with one run per score."""
-    entry = ENTRY | {"majority": None}
-    runs = [
-        {"task": "rte", "protocol": "sound", "metric": metric, "languages": {"eng": entry | {"score": score}}}
-        for score in scores
-    ]
-    (found,) = summarize(runs)
+def of_seeds(metric, *scores, same=(), **more):
+    """The summary of a task with one run per score; `same`: the class that each run gives all rows."""
+    about = {"task": "rte", "protocol": "sound", "metric": metric}
+    entries = ({"score": score, "majority": of} for score, of in itertools.zip_longest(scores, same))
+    (found,) = summarize(about | {"languages": {"eng": ENTRY | more | entry}} for entry in entries)
     return found
 
 
 def test_each_class_that_seeds_give_all_rows_is_named():
-    entry = ENTRY | {"score": 0.5, "test_rows_in_train": 3}
     same = [{"class": "no", "share": 0.6}, None, {"class": "yes", "share": 0.4}]
-    about = {"task": "rte", "protocol": "sound", "metric": "accuracy"}
-    (found,) = summarize(about | {"languages": {"eng": entry | {"majority": each}}} for each in same)
+    found = of_seeds("accuracy", 0.5, 0.5, 0.5, same=same, test_rows_in_train=3)
     assert found.warning == 'majority class "no", 60.0 % or "yes", 40.0 % in 2 of 3 seeds'
     assert found.remarks == f"{found.warning}; 3 of 50 test rows also trained on"
     assert of_seeds("accuracy", 0.5).remarks == ""

@@ -1,4 +1,4 @@
-"""The validation text: every token is scored once, after its own document alone; and the scores of documents."""
+"""Scores of several languages together, and rows that a model cannot read (the scores: tests/e2e/test_evaluate.py)."""
 
 import numpy as np
 import pytest
@@ -7,22 +7,6 @@ from transformers import AutoConfig
 from babelmill.core.files import UserError
 from babelmill.evaluate import check_length
 from babelmill.evaluation.metrics import entry, pooled
-from babelmill.evaluation.validation_text import choose, windows
-
-TOKENS = np.array([1, *range(16, 36), 2])
-
-
-@pytest.mark.parametrize("length", [2, 5, 8, 21, 22, 100])
-@pytest.mark.parametrize("prompt", [0, 9])
-def test_every_token_to_score_is_in_one_window(length, prompt):
-    """A document that fits is whole; each window of a longer one begins with `<s>`."""
-    scored = (TOKENS >= 16) & (np.arange(22) > prompt)
-    found = windows(TOKENS, scored, length)
-    assert [each.ids[place] for each in found for place in each.scored] == [*range(16 + prompt, 36)]
-    assert all(each.ids[0] == 1 and 1 not in each.ids[1:] and len(each.ids) <= length for each in found)
-    assert (len(found) == 1) == (length >= 22 or (length == 21 and found[0].ids[-1] == 35)), "</s> alone is no window"
-    if length >= 22:
-        assert found[0].ids == TOKENS.tolist()
 
 
 def test_scores_are_pooled_by_bytes():
@@ -36,22 +20,6 @@ def test_scores_are_pooled_by_bytes():
     alone = entry(np.array([1.0]), np.array([3]), tokens=1)
     assert alone["standard_error"] is None and pooled([one, alone], [10, 3])["standard_error"] is None
     assert pooled([one], [10]) is one
-
-
-def test_a_sample_is_chosen_by_the_text_alone():
-    texts = [f"Document number {i}." for i in range(50)]
-
-    def chosen(texts, count):
-        numbers = choose([(text,) for text in texts], count)
-        assert (np.diff(numbers) > 0).all()
-        return {texts[i] for i in numbers}
-
-    assert chosen(texts, None) == chosen(texts, 50) == chosen(texts, 99) == {*texts}
-    ten = chosen(texts, 10)
-    assert len(ten) == 10 and ten == chosen(texts[::-1], 10) and ten < chosen(texts, 20)
-    assert ten not in ({*texts[:10]}, {*texts[-10:]})
-    kept = [text for text in texts if text in ten or texts.index(text) % 2]
-    assert chosen(kept, 10) == ten, "documents that were not chosen change nothing"
 
 
 @pytest.mark.parametrize(("kind", "more"), [("roberta", {"pad_token_id": 3}), ("bert", {})])

@@ -2,25 +2,28 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill.config.resolve import Configuration
-from babelmill.config.submissions import Rules, Task, read_rules, rules_of_model, submission_of
+from babelmill.config.submissions import Rules, Task, read_rules
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.suites import challenge
 from babelmill.suites.challenge import Results, Scored, Tuned
+from babelmill.suites.results import summary
 from helpers import ROOT
-from helpers.results.challenge_scores import CODE, choices, entry_of, entry_of_shares, put
 from helpers.stages import any_settings
 
 STORED = json.loads((ROOT / "tests/data/babylm_collation.json").read_text())
 CHECKPOINTS = ["chck_1M", "chck_2M"]
 SUITES = {"entity_tracking": "entity_tracking_filtered"}  # names in the stored file that differ from those of tasks
+COLUMNS = ("paradigm", "prompts", "options", "right", "causal")  # of items.parquet
 
 
 def small_rules() -> Rules:
@@ -43,7 +46,15 @@ def as_choices(items: list[Any]) -> list[Any]:
     return [(name, ["", ""], [*texts], 0, scores) for name, *texts, scores in items] if len(items[0]) == 4 else items
 
 
-def fast_entry(items: list[Any]) -> dict[str, Any]:
+def columns_of(rows: list[Any], *names: str) -> dict[str, list[Any]]:
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def entry_of(points: list[float], paradigms: list[str]) -> dict[str, Any]:
+    return summary(pa.table({"phenomenon": paradigms, "paradigm": paradigms}), np.array(points, float))
+
+
+def entry_of_items(items: list[Any]) -> dict[str, Any]:
     """The entry of scores.json that the stage writes of items."""
     points = []
     for item, (_, _, texts, right, scores) in zip(items, as_choices(items), strict=True):
@@ -52,41 +63,41 @@ def fast_entry(items: list[Any]) -> dict[str, Any]:
     return entry_of(points, [item[0] for item in items])
 
 
+def entry_of_shares(whole: float, **parts: float) -> dict[str, Any]:
+    """The same from the scores of the whole and of parts."""
+    of = {name: {"score": score, "n": 10, "interval": [score - 0.02, score + 0.02]} for name, score in parts.items()}
+    return {"pairs": {"score": whole, "n": 10, "interval": [whole - 0.02, whole + 0.02]}, "by_paradigm": of}
+
+
+def scored_as(task: Task, columns: dict[str, list[Any]], entry: Any, snapshots: Mapping[str, Any] = {}) -> Scored:
+    """What a result of the stage `score` holds: the columns of its items, and entries of scores.json."""
+    found = Scored(Path("scores", str(task.suite)), task, "eng", "causal")
+    whole, *kept = ({"languages": {"eng": {"methods": {"causal": each}}}} for each in (entry, *snapshots.values()))
+    parts = [{"name": name} | part for name, part in zip(snapshots, kept, strict=True)]
+    vars(found).update(rows=pa.table(columns), scores=whole | {"snapshots": parts})
+    return found
+
+
 @pytest.fixture
-def made(tmp_path) -> Results:
-    """The scores of the stored items on all suites, and on the fast ones."""
-    rules = small_rules()
-    folder, items = tmp_path / "results/scores/eng", STORED["items"]
-    official = json.loads(STORED["official"]["complete"])["fast_eval_results"]
-    full: dict[str, Scored] = {}
-    fast: dict[str, Scored] = {}
+def made() -> Results:
+    """The scores of the stored items on all suites; those at checkpoints are of other items."""
+    rules, items, full = small_rules(), STORED["items"], dict[str, Scored]()
     for name, of_task in items["full"].items():
-        task = rules.tasks[SUITES.get(name, name)]
-        examples = task.kind == "examples"
-        entries = {each: fast_entry(items["fast"][each][name]) for each in CHECKPOINTS if name in items["fast"][each]}
-        where = put(folder / str(task.suite), choices(as_choices(of_task)), fast_entry(of_task), entries)
-        full[SUITES.get(name, name)] = Scored(where, task, CODE, "causal")
-        if task.fast and not examples:
-            fast[SUITES.get(name, name)] = Scored(
-                put(folder / task.fast, choices(as_choices(of_task)), fast_entry(of_task), entries),
-                task,
-                CODE,
-                "causal",
-            )
-        elif task.fast:
-            fast[name] = full[name]
-    own, before = zip(*items["reading"], strict=True)
-    columns = {"item_id": list(range(len(own))), "causal": list(own), "causal_prev": list(before)}
-    parts = [{name: each[name] for name in ("rt", "spr")} for each in official["reading"]]
-    shares = [entry_of_shares(each, sum(each.values()) / 2) for each in parts]
-    where = put(folder / "reading", columns, shares[-1], dict(zip(CHECKPOINTS, shares, strict=True)))
-    full["reading"] = fast["reading"] = Scored(where, rules.tasks["reading"], CODE, "causal")
-    steps, words, numbers, contexts, values = zip(*items["aoa"], strict=True)
-    columns = {"snapshot": steps, "target_word": words, "context_id": numbers, "context": contexts, "causal": values}
-    columns["million_words"] = [float(step[5:-1]) for step in steps]
-    entry = entry_of_shares({}, items["score"])
-    where = put(folder / "aoa", {key: list(values) for key, values in columns.items()}, entry)
-    full["aoa"] = Scored(where, rules.tasks["aoa"], CODE, "causal")
+        kept = {each: entry_of_items(items["fast"][each][name]) for each in CHECKPOINTS if name in items["fast"][each]}
+        columns = columns_of(as_choices(of_task), *COLUMNS)
+        task = SUITES.get(name, name)
+        full[task] = scored_as(rules.tasks[task], columns, entry_of_items(of_task), kept)
+    columns = columns_of(items["reading"], "causal", "causal_prev")
+    columns["item_id"] = [*range(len(items["reading"]))]
+    official = json.loads(STORED["official"]["complete"])["fast_eval_results"]["reading"]
+    kept = {
+        name: entry_of_shares(sum(each.values()) / 2, **each) for name, each in zip(CHECKPOINTS, official, strict=True)
+    }
+    full["reading"] = scored_as(rules.tasks["reading"], columns, kept["chck_2M"], kept)
+    columns = columns_of(items["aoa"], "snapshot", "target_word", "context_id", "context", "causal")
+    columns["million_words"] = [float(step[5:-1]) for step in columns["snapshot"]]
+    full["aoa"] = scored_as(rules.tasks["aoa"], columns, entry_of_shares(items["score"]))
+    fast = {name: each for name, each in full.items() if each.task.fast}
     return Results(rules, full, fast, there=frozenset(CHECKPOINTS))
 
 
@@ -98,25 +109,28 @@ def asking_for(made: Results, *points: float) -> Results:
 def refused(made: Results) -> list[str]:
     """What the challenge would refuse."""
     found = [line for name in made.fast for line in challenge.wrong_at_checkpoints(made, name)]
-    return [*challenge.wrong_in_strict(challenge.strict(made, "eng")[0], made.rules), *found]
+    return [*challenge.wrong_in_strict(challenge.strict(made, "eng"), made.rules), *found]
 
 
 @pytest.mark.parametrize(("name", "points"), [("complete", [1, 2]), ("partial", [1, 2, 3])])
 def test_the_file_is_what_the_challenges_program_writes(tmp_path, made, name, points):
     """`partial`: a checkpoint is missing. Its scores are null, and so are all surprisals for the age of acquisition."""
     made = asking_for(made, *points)
-    challenge.write_file(tmp_path / "made.json", challenge.strict(made, "eng")[0])
+    challenge.write_file(tmp_path / "made.json", challenge.strict(made, "eng"))
     assert (tmp_path / "made.json").read_text() == STORED["official"][name]
     assert refused(made) == []
+    reasons = ("aoa: the challenge takes it only with all checkpoints",) if name == "partial" else ()
+    assert challenge.numbers(made, {})["aoa"].missing == reasons
 
 
 def test_scores_that_the_model_should_have_are_missed(made):
     more = dataclasses.replace(asking_for(made, 1, 2, 3), there=frozenset({*CHECKPOINTS, "chck_3M"}))
     with pytest.raises(UserError, match=r"scores\.json: has no scores of the snapshot chck_3M; add blimp_fast to"):
         challenge.strict(more, "eng")
-    masked = {"reading": dataclasses.replace(made.scored["reading"], method="masked")}
+    masked = dataclasses.replace(made.scored["reading"], method="masked")
+    vars(masked)["scores"] = made.scored["reading"].scores
     with pytest.raises(UserError, match=r"scores\.json: has no masked score of eng, only causal; set evaluation\.back"):
-        challenge.numbers(dataclasses.replace(made, scored=masked), {}, {})
+        challenge.numbers(dataclasses.replace(made, scored={"reading": masked}), {})
 
 
 @pytest.mark.parametrize(
@@ -149,12 +163,12 @@ def test_what_the_challenge_refuses_at_checkpoints_is_refused(made):
 def test_what_is_missing_is_not_refused_but_counts_0(made):
     full, fast = ({name: each for name, each in of.items() if name != "ewok"} for of in (made.scored, made.fast))
     made = dataclasses.replace(made, scored=full, fast=fast)
-    content, right = challenge.strict(made, "eng")
+    content = challenge.strict(made, "eng")
     assert content["ewok"] is None and content["glue"] == {} and content["fast_eval_results"]["ewok"] == [None, None]
     assert refused(made) == []
-    found = challenge.numbers(made, right, {"ewok": "not scored", "glue": "needs fine-tuning"})
-    mean, missing = challenge.overall(made.rules, found), ["ewok: not scored", "glue: needs fine-tuning"]
-    assert [reason for each in found.values() for reason in each.missing] == missing == mean.missing
+    found = challenge.numbers(made, {"ewok": "not scored", "glue": "needs fine-tuning"})
+    mean, missing = challenge.overall(made.rules, found), ("ewok: not scored", "glue: needs fine-tuning")
+    assert found["ewok"].missing + found["glue"].missing == missing == mean.missing
     assert found["ewok"].value == found["glue"].value == 0
     assert mean.value == pytest.approx(sum(each.value for each in found.values()) / 9)
     assert mean.half == pytest.approx(sum(each.half**2 for each in found.values()) ** 0.5 / 9)
@@ -162,11 +176,10 @@ def test_what_is_missing_is_not_refused_but_counts_0(made):
 
 def test_the_numbers_are_means_of_subtasks_in_percent(made):
     """One of two subtasks with 2 of 2 right, and 1 of 2; a pair of two equal sentences is right."""
-    _, right = challenge.strict(made, "eng")
-    right["blimp"]["passive_1"][:] = [1, 0]
-    assert right["blimp"]["principle_A_case_2"][-1] == 1, "the two sentences are equal, the scores, too"
-    right["blimp"]["principle_A_case_2"][:] = [1, 1]
-    found = challenge.numbers(made, right, {})
+    answers = made.scored["blimp"].answers
+    assert answers["principle_A_case_2"][-1][1], "the two sentences are equal, the scores, too"
+    answers |= {"passive_1": [("", True), ("", False)], "principle_A_case_2": [("", True)] * 2}
+    found = challenge.numbers(made, {})
     assert found["blimp"].value == pytest.approx(75)
     assert found["aoa"].value == pytest.approx(100 * STORED["items"]["score"])
     assert found["aoa"].as_json()["interval"][0] < 0 <= found["ewok"].as_json()["interval"][0]
@@ -174,9 +187,9 @@ def test_the_numbers_are_means_of_subtasks_in_percent(made):
     parts = json.loads(STORED["official"]["complete"])["fast_eval_results"]["reading"][-1]
     assert found["reading"].value == pytest.approx(50 * (parts["spr"] + parts["rt"]))
     assert found["reading"].half == pytest.approx(2), "that of the stage score: both parts have the same words"
-    del right["blimp"]["passive_1"]
-    found = challenge.numbers(made, right, {})
-    assert found["blimp"].value == pytest.approx(50) and found["blimp"].missing == ["blimp: no items of passive_1"]
+    del answers["passive_1"]
+    found = challenge.numbers(made, {})
+    assert found["blimp"].value == pytest.approx(50) and found["blimp"].missing == ("blimp: no items of passive_1",)
 
 
 CARD = "---\nlicense: mit\n---\n# eng\n" + "A small model of English. " * 10
@@ -199,24 +212,17 @@ def test_model_cards(tmp_path, text, line):
     assert len(found) == bool(line) and (not line or line in found[0]), found
 
 
-def test_multilingual_files(tmp_path):
-    rules = read_rules("babylm_2026_multilingual")
-    task = rules.tasks["hellaswag_nl_mubench"]
-    columns = choices([("all", ["x"], ["y"], 0, [-1.0])])
-    where = put(
-        tmp_path / "scores/eng/hellaswag",
-        columns,
-        entry_of([1, 1, 0, 1], ["all"] * 4),
-        {"chck_1M": entry_of([1, 0], ["all"] * 2)},
-    )
-    scored = {"hellaswag_nl_mubench": Scored(where, task, CODE, "causal")}
+def test_multilingual_files():
+    rules, name = read_rules("babylm_2026_multilingual"), "hellaswag_nl_mubench"
+    kept = {"chck_1M": entry_of([1, 0], ["all"] * 2)}
+    scored = {name: scored_as(rules.tasks[name], {}, entry_of([1, 1, 0, 1], ["all"] * 4), kept)}
     of = asking_for(Results(rules, scored, scored, there=frozenset({"chck_1M"})), 1, 2)
     scores, predictions = challenge.multilingual(of)
     assert scores == {"hellaswag_nl_mubench": {"hellaswag_nl_mubench": 0.75}}
     row = predictions["zeroshot"]["hellaswag_nl_mubench"]
     assert row["acc,none"] == 0.75 and row["acc_stderr,none"] == pytest.approx(0.25)
     assert predictions["fast_eval_results"] == [{"hellaswag_nl_mubench": 0.5}, {}]
-    found = challenge.numbers(of, {}, {})
+    found = challenge.numbers(of, {})
     of_dutch = sum(each.group == "nld" for each in rules.numbers.values())
     assert challenge.overall(rules, found).value == pytest.approx(75 / of_dutch / 3)
 
@@ -228,27 +234,14 @@ def test_multilingual_files(tmp_path):
         ("", None, r"an item of hanzi_pinyin has no causal score \('good'\): it is longer than"),
     ],
 )
-def test_items_that_the_challenge_scores_itself_need_a_name_and_scores(tmp_path, lost, scores, message):
+def test_items_that_the_challenge_scores_itself_need_a_name_and_scores(lost, scores, message):
     columns = {"harness_id": ["0:ab"], "options": [["good", "bad"]], "right": [0]}
     columns |= {"causal": [scores], "causal_points": [None if scores is None else 1.0]}
     columns.pop(lost, None)
     rules = read_rules("babylm_2026_multilingual")
-    where = put(tmp_path / "hanzi_pinyin", columns, entry_of([1], ["all"]))
-    mine = {"hanzi_pinyin": Scored(where, rules.tasks["hanzi_pinyin"], CODE, "causal")}
+    mine = {"hanzi_pinyin": scored_as(rules.tasks["hanzi_pinyin"], columns, entry_of([1], ["all"]))}
     with pytest.raises(UserError, match=message):
         challenge.multilingual(Results(rules, mine))
-
-
-@pytest.mark.parametrize("name", ["babylm_strict_small", "babylm_strict", "babylm_multilingual"])
-def test_each_shipped_challenge_scores_all_that_it_submits(name):
-    configuration = Configuration([("config/config.yaml", {"models": {"mine": {"preset": ["auto", name]}}})])
-    asked = submission_of(configuration, "mine")
-    rules = rules_of_model(configuration.model("mine"))
-    assert asked["missing"] == {task: each.missing for task, each in rules.tasks.items() if each.missing}
-    assert asked["missing_at_checkpoints"] == {}
-    checkpoints = Results(Rules.model_validate_json(asked["rules"])).checkpoints
-    assert checkpoints[-1] == {"babylm_strict_small": "chck_100M"}.get(name, "chck_1000M")
-    assert len(checkpoints) == {"babylm_strict_small": 19}.get(name, 28)
 
 
 def write_tuned(folder, labels: list[str], predictions: list[str], score: float):
@@ -272,11 +265,11 @@ def test_scores_after_fine_tuning(tmp_path):
     about |= {"numbers": numbers}
     rules = Rules.model_validate(about | {"tasks": {"glue": task.model_dump()}})
     tuned = {"glue": Tuned({"rte": rte}, "eng")}
-    content, _ = challenge.strict(Results(rules, tuned=tuned), "eng")
+    content = challenge.strict(Results(rules, tuned=tuned), "eng")
     rows = [{"id": "rte_0", "pred": 1}, {"id": "rte_1", "pred": 1}, {"id": "rte_2", "pred": 0}]
     assert content["glue"] == {"rte": {"predictions": rows}} and not [*challenge.wrong_in_strict(content, rules)]
-    found = challenge.numbers(Results(rules, tuned=tuned), {}, {})["glue"]
-    assert found.value == pytest.approx(20.0) and found.missing == ["glue: the model is not fine-tuned for wsc"]
+    found = challenge.numbers(Results(rules, tuned=tuned), {})["glue"]
+    assert found.value == pytest.approx(20.0) and found.missing == ("glue: the model is not fine-tuned for wsc",)
     of_language = {"sib200_en": Tuned({"sib200": rte}, "eng")}
     scores, predictions = challenge.multilingual(Results(read_rules("babylm_2026_multilingual"), tuned=of_language))
     assert scores == {"sib200": {"en": 0.4}}

@@ -28,34 +28,24 @@ ROWS = [
     {"text": "Cem sat.", "ends": ["He ate.", "He flew."], "answer": 0, "kind": "a", "number": 2},
 ]
 KEYS = {"prompt": "{text} ", "options": "ends", "right": "answer"}
-PAIR = {"options": ["{text}", "{kind}"]}  # as `good: text` and `bad: kind`
 WITHOUT_TEXT = {key: value for key, value in SMALL.items() if key != "languages"}
-
-
-def read_pairs(rows: list[dict], **keys):
-    return read_items("pairs", [write_table("pairs.jsonl", rows)], **PAIR | keys)
 
 
 @pytest.mark.parametrize("name", ["ends.jsonl", "ends.jsonl.gz", "ends.parquet", "ends.csv", "ends.tsv"])
 def test_items_are_read_from_every_format(name):
     rows = ROWS if "sv" not in name else [row | {"ends": json.dumps(row["ends"])} for row in ROWS]
     form = {"quoting": "csv"} if "sv" in name else {}
-    table = read_items("choices", [write_table(name, rows)], form, paradigm="{kind}{number}_{file}", **KEYS)
+    groups = {"phenomenon": "number", "paradigm": "{kind}{number}_{file}"}
+    table = read_items("choices", [write_table(name, rows)], form, **groups, **KEYS)
     assert table["right"].to_pylist() == [0, 1, 0]
     assert table["paradigm"].to_pylist() == ["a2_ends", "b3_ends", "a2_ends"]
     assert table.to_pylist()[0] == {
         "prompts": ['Ann "fell". '] * 3,
         "options": ["She cried.", "It rained.", "No."],
         "right": 0,
-        "phenomenon": "all",
+        "phenomenon": "2",
         "paradigm": "a2_ends",
     }
-
-
-def test_a_pair_is_an_item_with_two_options_and_a_phenomenon_may_be_a_number():
-    assert read_pairs(ROWS[:1], phenomenon="number").to_pylist() == [
-        {"prompts": [""] * 2, "options": ['Ann "fell".', "a"], "right": 0, "phenomenon": "2", "paradigm": "2"}
-    ]
 
 
 def test_texts_of_items_may_come_from_columns_templates_and_lists():
@@ -91,26 +81,16 @@ def test_the_names_of_items_in_lm_evaluation_harness():
         ({"ends": [1, 2]}, {}, r"line 2: options = '\[1, 2\]': a list of two or more"),
         ({}, {"options": "endings"}, r"x.jsonl: no column 'endings'; there are .*; set suites.mine.options$"),
         ({}, {"drop": "."}, r"contain no item \(besides those that drop = '.' leaves out\)$"),
+        ({}, {"options": ["{text}", "{bad}"]}, r"no column 'bad'; there are .*; set suites\.mine\.good and bad$"),
+        ({}, {"options": ["{text}", "{number}"]}, r"'number' is no text: 2"),
     ],
 )
 def test_bad_items_are_one_line(changed, keys, message):
+    """The last two are of pairs."""
     path = write_table("x.jsonl", [ROWS[0], ROWS[1] | changed])
+    kind, keys = ("pairs", keys) if isinstance(keys.get("options"), list) else ("choices", KEYS | keys)
     with pytest.raises(UserError, match=message):
-        read_items("choices", [path], **KEYS | keys)
-
-
-@pytest.mark.parametrize(
-    ("rows", "keys", "message"),
-    [
-        ([ROWS[0], ROWS[0] | {"text": " "}], {}, r"pairs.jsonl: line 2: options\[0\] = ' ': a text is expected"),
-        (ROWS, {"options": ["{text}", "{bad}"]}, r"no column 'bad'; there are .*; set suites\.mine\.good and bad$"),
-        (ROWS, {"options": ["{text}", "{number}"]}, r"'number' is no text: 2"),
-        ([], {}, r"pairs.jsonl: these files contain no pair"),
-    ],
-)
-def test_bad_pairs_are_one_line(rows, keys, message):
-    with pytest.raises(UserError, match=message):
-        read_pairs(rows, **keys)
+        read_items(kind, [path], **keys)
 
 
 def test_a_second_download_of_a_file_gives_no_more_items():
@@ -122,8 +102,11 @@ def test_a_second_download_of_a_file_gives_no_more_items():
 
 
 def test_what_may_be_wrong_is_counted():
-    pairs = [("It is.", "It are."), ("Yes.", "Yep."), ("It is.", "It are."), ("The same.", "The same.")]
-    found = figures("pairs", read_pairs([{"text": good, "kind": bad} for good, bad in pairs]))
+    Path("x.tsv").write_text("good\tbad\nIt is.\tIt are.\nYes.\tYep.\nIt is.\tIt are.\nThe same.\tThe same.\n")
+    pairs = read_items("pairs", [Path("x.tsv")], options=["{good}", "{bad}"])
+    first = {"prompts": ["", ""], "options": ["It is.", "It are."], "right": 0, "phenomenon": "all", "paradigm": "all"}
+    assert pairs.to_pylist()[0] == first
+    found = figures("pairs", pairs)
     assert found == {"pairs": 4, "phenomena": 1, "paradigms": 1, "chance": 0.5, "identical": 1, "duplicates": 1}
     choices = read_items("choices", [write_table("x.jsonl", ROWS)], **KEYS)
     assert figures("choices", choices)["chance"] == pytest.approx((1 / 3 + 1 / 2 + 1 / 2) / 3)

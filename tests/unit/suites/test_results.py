@@ -89,16 +89,15 @@ def test_a_sample_is_of_each_paradigm_and_the_same_in_any_order():
     goods, bads = ([f"{side}{i}" for i in range(60)] for side in "gb")
     table = pairs_of(goods, bads, [f"p{i % 3}" for i in range(60)])
 
-    def taken_of(table, most):
-        return sample(table, texts_of(table), most)
+    def taken_of(table, most, codes=("eng",) * 60):
+        return sample(table.append_column("language", pa.array(codes[: len(table)])), texts_of(table), most)
 
     taken = taken_of(table, 7)
     assert np.bincount(np.arange(60)[taken] % 3).tolist() == [7, 7, 7]
     assert taken_of(table[::-1], 7)[::-1].tolist() == taken.tolist()
     assert taken_of(table, 100).all() and taken_of(table, None).all()
-    both = table.add_column(0, "language", pa.array(["eng"] * 30 + ["deu"] * 30))
     each = [*taken_of(table[:30], 7), *taken_of(table[30:], 7)]
-    assert taken_of(both, 7).tolist() == each, "each language has its own"
+    assert taken_of(table, 7, ["eng"] * 30 + ["deu"] * 30).tolist() == each, "each language has its own"
 
 
 def test_the_headline_is_the_most_precise_score():

@@ -1,6 +1,5 @@
 """Suites of words: the files of reading times and of acquisition, the regressions, the ages, and what is refused."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +8,9 @@ import pytest
 
 from babelmill.core.files import UserError
 from babelmill.suites import reading
-from babelmill.suites.acquisition import share, sigmoid
+from babelmill.suites.acquisition import share
 from babelmill.suites.items import MONTHS, NUMBERS, TEXTS, read_acquisition, read_reading_times
-from babelmill.suites.kinds import ReadingTimes, Scored
+from babelmill.suites.kinds import ReadingTimes
 from helpers.suite_files import read_items
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -27,28 +26,16 @@ def write_csv(name: str, heading, *rows) -> Path:
     return Path(name)
 
 
-def write_acquisition(words, children) -> tuple[Path, Path]:
-    Path("words.json").write_text(json.dumps({word: [{"context": f"{word} {i}"} for i in range(2)] for word in words}))
-    return Path("words.json"), write_csv("human.csv", ["word", *MONTHS], *([w, *s] for w, s in children.items()))
-
-
 # Reading times.
 
 
 def test_the_word_before_and_the_first_word_are_read_as_the_challenge_does():
     """An empty text before a word is the text "None", and so is a text "None"; but before the word before, both mean
     that there is no such word."""
-    numbers = [1] * len(NUMBERS)
-    path = write_csv(
-        "times.csv",
-        [*TEXTS, *NUMBERS],
-        ["", "None", "", "", *numbers],
-        ["None", "of", "", "None", *numbers],
-        ["None of", "the", "None", "of", *numbers],
-        ["None of the", "men", "None of", "the", *numbers],
-    ).rename("quoted.csv")
-    Path("quoted.csv").write_text(path.read_text().replace(",None,,,", ",nothing,,,", 1))
-    table = read_items("reading", [Path("quoted.csv")])
+    rows = [("", "nothing", "", ""), ("None", "of", "", "None"), ("None of", "the", "None", "of")]
+    rows.append(("None of the", "men", "None of", "the"))
+    path = write_csv("times.csv", [*TEXTS, *NUMBERS], *([*row, *[1] * len(NUMBERS)] for row in rows))
+    table = read_items("reading", [path])
     words, own, before = reading.words_of(table)
     assert [words[i] for i in own][:3] == [("None", "nothing"), ("None", "of"), ("None of", "the")]
     assert before.tolist() == [-1, -1, -1, 2] and len(words) == 4, "each word is scored once"
@@ -71,17 +58,13 @@ def test_two_models_are_compared_on_the_same_resamples():
     before, times = random.normal(size=200), table[reading.SELF_PACED].to_numpy()
     table = table.append_column("causal_prev", pa.array(before))
     surprisals = times + random.normal(size=200), random.normal(size=200)
-    sides = [Scored(table.append_column("causal", pa.array(each)), "causal") for each in surprisals]
-    assert ReadingTimes().difference(sides[:1] * 2) == ("200 words", 0.0, [0.0, 0.0])
-    over, value, (low, high) = ReadingTimes().difference(sides) or ("", 0, (0, 0))
+    sides = [table.append_column("causal", pa.array(each)) for each in surprisals]
+    assert ReadingTimes().difference(sides[:1] * 2, ["causal"] * 2) == ("200 words", 0.0, [0.0, 0.0])
+    over, value, (low, high) = ReadingTimes().difference(sides, ["causal"] * 2) or ("", 0, (0, 0))
     assert over == "200 words" and 0 < low < value < high
 
 
 # Age of acquisition.
-
-
-def children_who_learn_at(age: float) -> list[float]:
-    return sigmoid(np.array(MONTHS, float), 1.0, 0.8, age, 0.0).round(4).tolist()
 
 
 def test_a_correlation_that_may_be_chance_counts_0():
@@ -108,13 +91,14 @@ def test_bad_files_of_reading_times_are_refused_in_one_line(heading, rows, messa
 
 
 def test_bad_files_of_acquisition_are_refused_in_one_line():
-    words, human = write_acquisition(["dog"], {"cat": children_who_learn_at(20)})
+    words, human = Path("words.json"), write_csv("human.csv", ["word", *MONTHS], ["cat", *[0.5] * len(MONTHS)])
+    words.write_text('{"dog": [{"context": "a"}]}')
     with pytest.raises(UserError, match=r"^human\.csv: it has none of the 1 words of words\.json \(dog\)$"):
         read_acquisition(words, human)
     with pytest.raises(UserError, match=r"^h\.csv: it is not the challenge's table: .*'16', '17'"):
         read_acquisition(words, write_csv("h.csv", ["word", "31"], ["dog", 1]))
-    Path("words.json").write_text('{"dog": ["no context"]}')
+    words.write_text('{"dog": ["no context"]}')
     with pytest.raises(UserError, match=r"^words\.json: expected words with their contexts"):
         read_acquisition(words, human)
     with pytest.raises(UserError, match=r"suites\.mine: a suite of kind acquisition has one file for each of \.json, "):
-        read_items("acquisition", [Path("words.json")])
+        read_items("acquisition", [words])

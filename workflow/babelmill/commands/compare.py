@@ -41,7 +41,7 @@ from babelmill.reporting.results import ModelResults, different_precisions, find
 from babelmill.reporting.table import ALL, TUNED, Frame, ScoreRow, of_suite, rows_of, shown, unit_text
 from babelmill.stages import LABEL, STAGES
 from babelmill.suites.items import ITEMS, NOUNS
-from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
+from babelmill.suites.kinds import KINDS, OfSentences
 from babelmill.suites.results import by, mean_of_groups, paradigm_weights
 from babelmill.tasks.metrics import compared, compared_words, counts_of_words
 
@@ -160,7 +160,6 @@ def on_suite(suite: str, models: list[ModelResults], asked: str | None) -> Itera
     """Yield the comparison on a suite: one block of lines per language in which both models were scored."""
     about = [model.scores[suite] for model in models]
     kind = KINDS[about[0].get("kind", "pairs")]
-    assert isinstance(kind, OfSentences | OfWords)
     tables = [read(model.folders["score", suite], ITEMS) for model in models]
     codes = [code for code in about[0]["languages"] if code in about[1]["languages"]]
     if not codes:
@@ -181,8 +180,7 @@ def on_suite(suite: str, models: list[ModelResults], asked: str | None) -> Itera
             yield [f"{title}: % right, {weighting(about[0]['headline']['of'])}, {how}", *table(tests, unit, 1)]
             continue
         ends, over = (None, None), "no test compares such scores"
-        scored = [Scored(each, row.method) for each, row in zip(rows, heads, strict=True)]
-        if found := kind.difference(scored):
+        if found := kind.difference(rows, [each.method for each in heads]):
             ends, over = (found[2][0], found[2][1]), f"bootstrap over {found[0]}"
         whole = Tested(ALL, heads[0].n, (heads[0].score, heads[1].score), ends, None, over)
         yield [f"{title}: {unit_text(unit)}, {how}", *table([whole], unit)]

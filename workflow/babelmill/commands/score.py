@@ -106,21 +106,20 @@ def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tu
     """Yield a row of `COLUMNS` for each word."""
     import numpy as np
 
-    from babelmill.evaluation.rows import encode
+    from babelmill.evaluation.rows import encode, of_method
 
-    how = model.method(name)
-    loaded, longest = model.load(how)
+    mask, (loaded, longest) = model.mask(name), model.load(name)
     for start in range(0, len(lines), AT_ONCE):
         some = lines[start : start + AT_ONCE]
         texts = [text for _, text in some]
-        sentences = encode(model.tokenizer, texts, how.causal)
+        sentences = encode(model.tokenizer, texts, name == "causal")
         for (number, _), sentence in zip(some, sentences, strict=True):
             if len(sentence.ids) > longest:
                 raise UserError(
                     f"line {number} has {len(sentence.ids)} tokens, but the model reads only {longest}: shorten it"
                 )
         encoded = model.tokenizer(texts, return_offsets_mapping=True, return_special_tokens_mask=True)
-        found = loaded.log_probs([row for each in sentences if each.scored for row in how.rows(each)])
+        found = loaded.log_probs([row for each in sentences if each.scored for row in of_method(name, each, mask)])
         scored = np.split(found, np.cumsum([len(each.scored) for each in sentences])[:-1])
         for i, (number, text) in enumerate(some):
             offsets = encoded["offset_mapping"][i]

@@ -65,8 +65,9 @@ class Decontamination:
 
     def suites_of(self, sequences: list[int]) -> tuple[list[str], str]:
         """Return the suites of the items that have one of these sequences, sorted, and the words of the first one."""
-        places = {bisect.bisect(self.ends, item) for item in self.asked.items_of(sequences)}
-        return sorted(self.suites[i] for i in places), self.asked.words_of(sequences[0]) if sequences else ""
+        items = self.asked.items_of(sequences)
+        places = {bisect.bisect(self.ends, item) for item in items}
+        return sorted(self.suites[i] for i in places), next(iter(items.values()), "")
 
 
 def decontamination(folders: list[Path]) -> Decontamination:

@@ -8,7 +8,7 @@ prompt would take four times as long, and pairs 1.3 times. Linear layers are pac
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,16 +27,9 @@ LONG = 128  # tokens of a joined row, unless its trunk is longer than half of it
 AnyRow = TypeVar("AnyRow")
 
 
-class Joined(NamedTuple):
-    """Rows that begin alike, as a causal model reads them: a trunk, then what other rows have in place of its end.
-
-    Each list has a number per token.
-    """
-
-    ids: list[int]
-    branches: list[int]  # the number of its branch; 0 for the trunk
-    forks: list[int]  # how many tokens of the trunk it sees, if it is not part of it
-    positions: list[int]  # its position in its own row
+# Rows that begin alike, as a causal model reads them: a trunk, and branches, which other rows have in place of its end.
+# Of each part, how many tokens of the trunk it sees besides its own (the trunk: 0), and its own tokens.
+Joined = list[tuple[int, list[int]]]
 
 
 class Model:
@@ -74,8 +67,9 @@ class Model:
         targets = np.array([target for row in rows for target in row.targets], np.int64)
         numbers, forks, shifts = np.repeat(np.array(where, np.int64).reshape(-1, 3), counts, 0).T
         places += shifts * (places >= forks)
-        found, order = np.zeros(len(places)), sorted(range(len(joined)), key=lambda i: len(joined[i].ids))
-        for batch in batches(order, lambda i: len(joined[i].ids), self.positions):
+        lengths = [sum(len(ids) for _, ids in row) for row in joined]
+        found, order = np.zeros(len(places)), sorted(range(len(joined)), key=lengths.__getitem__)
+        for batch in batches(order, lengths.__getitem__, self.positions):
             line_of = np.full(len(joined), -1)
             line_of[batch] = np.arange(len(batch))
             lines = line_of[numbers]
@@ -96,27 +90,28 @@ class Model:
 
     def groups(
         self, items: Iterable[int], rows_of: Callable[[int], list[list[Row]]]
-    ) -> Iterator[tuple[list[int], list[list[np.ndarray]]]]:
-        """Yield items in groups, in their order, as they are scored: their numbers, and the sums of each one's rows.
+    ) -> Iterator[tuple[list[int], list[list[float]]]]:
+        """Yield items in groups, in their order, as they are scored: their numbers, and the sums of each one's parts.
 
-        `rows_of` returns the rows of an item in parts, such as its sentences; the sums are in the same parts.
+        `rows_of` returns the rows of an item in parts, such as its sentences.
         """
-        group: list[tuple[int, list[list[Row]]]] = []
+        group: dict[int, list[list[Row]]] = {}
         size = 0
         for number in items:
-            group.append((number, rows_of(number)))
-            size += sum(len(row.ids) for part in group[-1][1] for row in part)
+            group[number] = rows_of(number)
+            size += sum(len(row.ids) for part in group[number] for row in part)
             if size >= GROUP * self.positions:
                 yield self._of_group(group)
-                group, size = [], 0
+                group, size = {}, 0
         if group:
             yield self._of_group(group)
 
-    def _of_group(self, group: list[tuple[int, list[list[Row]]]]) -> tuple[list[int], list[list[np.ndarray]]]:
-        parts = [part for _, each in group for part in each]
+    def _of_group(self, group: dict[int, list[list[Row]]]) -> tuple[list[int], list[list[float]]]:
+        parts = [part for each in group.values() for part in each]
         ends = np.cumsum([len(part) for part in parts])
-        found = iter(np.split(self.sums([row for part in parts for row in part]), ends[:-1]))
-        return [number for number, _ in group], [[next(found) for _ in each] for _, each in group]
+        sums = np.split(self.sums([row for part in parts for row in part]), ends[:-1])
+        found = iter([float(of_part.sum()) for of_part in sums])
+        return [*group], [[next(found) for _ in each] for each in group.values()]
 
     def _join(self, rows: Sequence[Row]) -> tuple[list[Joined], list[tuple[int, int, int]]]:
         """Return what the model reads, and where each row is in it: the number, and the fork and shift of its tokens.
@@ -126,10 +121,10 @@ class Model:
         its tokens in common with another becomes a branch of that one.
         """
         if not self._causal:
-            return [_alone(row.ids) for row in rows], [(i, 0, 0) for i in range(len(rows))]
+            return [[(0, row.ids)] for row in rows], [(i, 0, 0) for i in range(len(rows))]
         found: list[Joined] = []
         where = [(0, 0, 0)] * len(rows)
-        trunk: list[int] = []
+        trunk, size = list[int](), 0  # of the last one, with its branches
         last, last_row = -1, list[int]()
         for i in sorted(range(len(rows)), key=lambda i: rows[i].ids, reverse=True):
             ids = rows[i].ids
@@ -138,39 +133,38 @@ class Model:
             elif (
                 self._attention
                 and 2 * (fork := _common(ids, trunk)) >= len(ids)
-                and len(found[-1].ids) + len(ids) - fork <= max(LONG, 2 * len(trunk))
+                and size + len(ids) - fork <= max(LONG, 2 * len(trunk))
             ):
-                joined, rest = found[-1], len(ids) - fork
-                where[i] = len(found) - 1, fork, len(joined.ids) - fork
-                joined.ids.extend(ids[fork:])
-                joined.branches.extend([joined.branches[-1] + 1] * rest)
-                joined.forks.extend([fork] * rest)
-                joined.positions.extend(range(fork, len(ids)))
+                where[i] = len(found) - 1, fork, size - fork
+                found[-1].append((fork, ids[fork:]))
+                size += len(ids) - fork
             else:
-                where[i], trunk = (len(found), 0, 0), ids
-                found.append(_alone(ids))
+                where[i], trunk, size = (len(found), 0, 0), ids, len(ids)
+                found.append([(0, ids)])
             last, last_row = i, ids
         return found, where
 
     def _given(self, rows: list[Joined]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return padded rows, [rows, longest], and which tokens they may see, of the same shape or [rows, T, T]."""
-        lengths = torch.tensor([len(row.ids) for row in rows])
+        lengths = torch.tensor([sum(len(part) for _, part in row) for row in rows])
         column = torch.arange(int(lengths.max()))
         there = column < lengths[:, None]
 
-        def padded(lists: list[list[int]], filling: int) -> torch.Tensor:
+        def padded(numbers: Iterable[int], filling: int = 0) -> torch.Tensor:
             found = torch.full(there.shape, filling)
-            found[there] = torch.tensor([number for each in lists for number in each])
+            found[there] = torch.tensor([*numbers])
             return found
 
-        ids = padded([row.ids for row in rows], self._pad)
+        ids = padded((token for row in rows for _, part in row for token in part), self._pad)
         if not self._attention:
             return ids, there
         self._attention.positions = None
-        if not any(row.branches[-1] for row in rows):
+        if all(len(row) == 1 for row in rows):
             return ids, there
-        branches, forks = padded([row.branches for row in rows], 0), padded([row.forks for row in rows], 0)
-        self._attention.positions = padded([row.positions for row in rows], 0).to(self._device)
+        branches = padded(i for row in rows for i, (_, part) in enumerate(row) for _ in part)
+        forks = padded(fork for row in rows for fork, part in row for _ in part)
+        positions = padded(fork + i for row in rows for fork, part in row for i in range(len(part)))
+        self._attention.positions = positions.to(self._device)
         of_trunk = (branches == 0)[:, None] & (column < forks[:, :, None])
         seen = there[:, :, None] & there[:, None] & ((branches[:, :, None] == branches[:, None]) | of_trunk)
         return ids, seen
@@ -192,11 +186,6 @@ class Model:
             hidden = self._model.model(*given, return_dict=True).last_hidden_state
             logits = self._model._logits(hidden[*where]).float()
         return (logits[which, targets] - logits.logsumexp(-1)[which]).double().cpu().numpy()
-
-
-def _alone(ids: list[int]) -> Joined:
-    zeros = [0] * len(ids)
-    return Joined([*ids], zeros, [*zeros], [*range(len(ids))])
 
 
 def _common(one: list[int], other: list[int]) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from babelmill.core.files import UserError
 
 AT_ONCE = 1024  # texts that are encoded at once
+SAMPLES = 128  # rows of a sentence for `bound`
 
 
 class Text(NamedTuple):
@@ -76,7 +77,7 @@ def _hidden(text: Text, places: list[int], mask: int, weight: float) -> Row:
 
 
 def of_method(
-    name: str, text: Text, mask: int | None, samples: int, *seed: int, passes: int | None = None
+    name: str, text: Text, mask: int | None, *seed: int, samples: int = SAMPLES, passes: int | None = None
 ) -> list[Row]:
     """Return the rows in which a model predicts the tokens of a text by a method, or as a metric measures it.
 

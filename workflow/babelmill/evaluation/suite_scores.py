@@ -9,18 +9,17 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-METHODS = ("causal", "masked", "fused", "bound")  # in the order in which they are shown
-OF_WORDS = ("reading", "acquisition")  # kinds of suites for which every method scores all items
 BEST = ("fused", "causal", "masked", "bound")  # which method is the headline if several scored as many pairs
 
 
 def headline_method(scores: dict[str, Any]) -> str:
     """Return the method of the headline score in scores.json: the one that scored the most pairs.
 
-    Among those with as many pairs, it is the one that the file names, or the first of BEST.
+    Among those with as many pairs, it is the one that the file names, or the first of BEST. Of words, which have a
+    measure, every method scores all.
     """
     named = scores["headline"]["method"]
-    if scores.get("kind") in OF_WORDS:
+    if measure_of(scores):
         return named
     counts: Counter[str] = Counter()
     for each in scores["languages"].values():

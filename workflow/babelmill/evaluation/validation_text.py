@@ -45,33 +45,28 @@ class ValidationText:
         # [documents to score] the number of UTF-8 bytes of each; of a document with a prompt, those of its response. If
         # the tokenizer is lossless, the scored tokens are exactly these bytes.
         self.bytes = sizes[self.chosen]
-        self.tokens: list[np.ndarray] = []  # of each document to score, with special ones: [tokens]
+        self.tokens: list[np.ndarray] = []  # of each document to score, as the model gets them: [tokens]
         self.scored: list[np.ndarray] = []  # which of these tokens count: [tokens] bool
         self.with_prompt = 0  # how many of the documents to score have a prompt
         chosen = [texts[number] for number in self.chosen]
         for some in portions(chosen, lambda text: sum(map(len, text))):
-            self._encode([piece for text in some for piece in text])
+            tokens, lengths = encode(tokenizer, [piece for text in some for piece in text], self.documents.prompted)
+            for pieces in lengths.reshape(-1, self.documents.pieces):
+                here, prompt = int(pieces.sum()), int(pieces[:-1].sum())
+                ids = np.array([vocabulary.bos, *tokens[:here], vocabulary.eos])
+                self.tokens.append(vocabulary.given(ids))
+                self.scored.append(~vocabulary.is_special[ids])
+                self.scored[-1][1 : 1 + prompt] = False
+                self.with_prompt += prompt > 0
+                tokens = tokens[here:]
         # how many of the documents to score are changed by encoding and decoding; their scores are about the text that
         # the tokenizer keeps
         self.changed = changed(tokenizer, [text[-1] for text in chosen]) if lossy else 0
         self.count = sum(int(scored.sum()) for scored in self.scored)  # the number of tokens to score
         # what models are measured by: {variant: {metric: [documents to score] -ln p of each}}
         self.nats: dict[str, dict[str, np.ndarray]] = {}
-        # unigram: [documents to score] the nats of the unigram baseline
-        # vocabulary_used: the share of the vocabulary that occurs in the training text
-        self.unigram: np.ndarray | None = None
-        self.vocabulary_used: float | None = None
-
-    def _encode(self, texts: list[str]) -> None:
-        words = self._vocabulary
-        tokens, lengths = encode(self._tokenizer, texts, self.documents.prompted)
-        for sizes in lengths.reshape(-1, self.documents.pieces):
-            here, prompt = int(sizes.sum()), int(sizes[:-1].sum())
-            self.tokens.append(np.array([words.bos, *tokens[:here], words.eos]))
-            self.scored.append(~words.is_special[self.tokens[-1]])
-            self.scored[-1][1 : 1 + prompt] = False
-            self.with_prompt += prompt > 0
-            tokens = tokens[here:]
+        self.unigram: np.ndarray | None = None  # [documents to score] the nats of the unigram baseline
+        self.used: dict[str, float] = {}  # `vocabulary_used`: the share of the vocabulary that the training text has
 
     def learn(self, shards: Path, corpus: Path, digest: str) -> None:
         """Count the tokens of the training text, for the unigram baseline.
@@ -85,14 +80,10 @@ class ValidationText:
         if shard.metadata["tokenizer_sha256"] != digest:
             raise UserError(f"{shard.path} was not made with the exported tokenizer; run the workflow again")
         training = occurrences(shard.tokens, self._vocabulary)
-        self.vocabulary_used = vocabulary_used(self._tokenizer, training[: self._vocabulary.entries])
+        self.used = {"vocabulary_used": vocabulary_used(self._tokenizer, training[: self._vocabulary.entries])}
         nats = unigram_nats(training, self._vocabulary)
         pairs = zip(self.tokens, self.scored, strict=True)
         self.unigram = np.array([nats[tokens[scored]].sum() for tokens, scored in pairs])
-
-    def windows(self, number: int, length: int) -> list[Text]:
-        """Return a document to score as texts of at most `length` tokens, see `windows`."""
-        return windows(self._vocabulary.given(self.tokens[number]), self.scored[number], length)
 
     @property
     def size(self) -> dict[str, int]:

@@ -12,7 +12,6 @@ of its subtasks, and what is missing counts 0 there and here. Intervals of means
 parts, which are taken to be independent.
 """
 
-import dataclasses
 import json
 import math
 from collections import Counter
@@ -20,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +42,18 @@ SHORTEST_CARD = 200  # characters of a model card's text
 # What a model has.
 
 
+def read_scores(folder: Path) -> dict[str, Any]:
+    """Return the content of scores.json in a result."""
+    manifest.verify(folder, "scores.json")
+    return read_json(folder / "scores.json")
+
+
+def read_rows(folder: Path, file: str, code: str) -> pa.Table:
+    """Return the rows of a language in a table of a result, in their order."""
+    manifest.verify(folder, file)
+    return pq.ParquetFile(folder / file).read().filter(pc.field("language") == code)
+
+
 @dataclass(frozen=True)
 class Scored:
     """The scores of a model on the suite of a task."""
@@ -54,8 +65,7 @@ class Scored:
 
     @cached_property
     def scores(self) -> dict[str, Any]:
-        manifest.verify(self.folder, "scores.json")
-        return read_json(self.folder / "scores.json")
+        return read_scores(self.folder)
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -77,9 +87,8 @@ class Scored:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """Return the scored items of the language, in their order."""
-        manifest.verify(self.folder, ITEMS)
-        return pq.ParquetFile(self.folder / ITEMS).read().filter(pc.field("language") == self.code)
+        """Return the scored items of the language."""
+        return read_rows(self.folder, ITEMS, self.code)
 
     def columns(self, *names: str) -> Iterator[tuple[Any, ...]]:
         """Yield the cells of some columns of each item, None where there is nothing."""
@@ -96,6 +105,18 @@ class Scored:
                 )
             yield options, *row
 
+    @cached_property
+    def answers(self) -> dict[str, list[tuple[str, bool]]]:
+        """Return {subtask: for each item, the text that the model predicts, and whether it is right}."""
+        found: dict[str, list[tuple[str, bool]]] = {}
+        for texts, prompts, right, paradigm, scores in self.items("prompts", "right", "paradigm", self.method):
+            if self.task.prediction == "whole":
+                texts = [prompt + option for prompt, option in zip(prompts, texts, strict=True)]
+            answer = texts[int(np.argmax(scores))]
+            of_subtask = found.setdefault(self.subtask(paradigm), [])
+            of_subtask.append((answer, answer.strip() == texts[right].strip()))
+        return found
+
     def subtask(self, paradigm: str) -> str:
         """Return how the challenge calls a paradigm of the suite."""
         return self.task.paradigms.get(paradigm, paradigm)
@@ -110,17 +131,11 @@ class Tuned:
 
     def scores(self) -> dict[str, dict[str, Any]]:
         """Return {subtask: the entry of the language in scores.json}."""
-        for folder in self.folders.values():
-            manifest.verify(folder, "scores.json")
-        return {
-            name: read_json(folder / "scores.json")["languages"][self.code] for name, folder in self.folders.items()
-        }
+        return {name: read_scores(folder)["languages"][self.code] for name, folder in self.folders.items()}
 
     def rows(self, subtask: str, file: str = "predictions.parquet") -> list[dict[str, Any]]:
         """Return the predictions of the language in a file."""
-        manifest.verify(self.folders[subtask], file)
-        rows = pq.ParquetFile(self.folders[subtask] / file).read().to_pylist()
-        return [row for row in rows if row["language"] == self.code]
+        return read_rows(self.folders[subtask], file, self.code).to_pylist()
 
 
 @dataclass(frozen=True)
@@ -142,17 +157,12 @@ class Results:
 # The entries of the files.
 
 
-def predictions(scored: Scored) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the entry of a task in the challenge's file, and {subtask: which of its predictions are right}."""
-    found, points = dict[str, Any](), dict[str, list[bool]]()
-    for texts, prompts, right, paradigm, scores in scored.items("prompts", "right", "paradigm", scored.method):
-        if scored.task.prediction == "whole":
-            texts = [prompt + option for prompt, option in zip(prompts, texts, strict=True)]
-        name, pred = scored.subtask(paradigm), texts[int(np.argmax(scores))]
-        of_subtask = found.setdefault(name, {"predictions": []})["predictions"]
-        of_subtask.append({"id": f"{name}_{len(of_subtask)}", "pred": pred})
-        points.setdefault(name, []).append(pred.strip() == texts[right].strip())
-    return found, {name: np.array(each, float) for name, each in points.items()}
+def predictions(of: dict[str, list[Any]]) -> dict[str, Any]:
+    """Return the entry of a task in the file of a strict track, from the predictions of each subtask."""
+    return {
+        name: {"predictions": [{"id": f"{name}_{i}", "pred": pred} for i, pred in enumerate(each)]}
+        for name, each in of.items()
+    }
 
 
 def hidden(scored: Scored) -> dict[str, Any]:
@@ -206,13 +216,12 @@ def surprisals(scored: Scored, model: str, checkpoints: list[str]) -> dict[str, 
     return {"metadata": about, "results": found}
 
 
-def classes(tuned: Tuned) -> dict[str, Any]:
-    """Return the entry of a task in the file of a strict track: the number of each row's class."""
-    found = {}
-    for name, score in tuned.scores().items():
-        labels = [score["classes"].index(row["prediction"]) for row in tuned.rows(name)]
-        found[name] = {"predictions": [{"id": f"{name}_{i}", "pred": label} for i, label in enumerate(labels)]}
-    return found
+def classes(tuned: Tuned) -> dict[str, list[int]]:
+    """Return the number of the class that is predicted for each row of each subtask."""
+    return {
+        name: [score["classes"].index(row["prediction"]) for row in tuned.rows(name)]
+        for name, score in tuned.scores().items()
+    }
 
 
 def labels(tuned: Tuned, tags: bool) -> list[dict[str, Any]]:
@@ -232,9 +241,9 @@ def labels(tuned: Tuned, tags: bool) -> list[dict[str, Any]]:
 # The files.
 
 
-def strict(of: Results, model: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
-    """Return the content of the file for a strict track, and {task: {subtask: which predictions are right}}."""
-    content, right = dict[str, Any](), dict[str, dict[str, np.ndarray]]()
+def strict(of: Results, model: str) -> dict[str, Any]:
+    """Return the content of the file for a strict track."""
+    content = dict[str, Any]()
     for name, task in of.rules.tasks.items():
         scored = of.scored.get(name)
         if task.kind == "acquisition":
@@ -243,15 +252,15 @@ def strict(of: Results, model: str) -> tuple[dict[str, Any], dict[str, dict[str,
             content[f"{name}_surprisals"] = surprisals(scored, model, of.checkpoints) if scored and complete else None
             content[name] = scored and {name: scored.entry["pairs"]["score"]}
         elif task.kind == "labels":
-            content[name] = classes(of.tuned[name]) if name in of.tuned else {}
-        elif task.kind == "reading":
-            content[name] = scored and reading(scored)
-        elif scored:
-            content[name], right[name] = predictions(scored)
-        else:
+            content[name] = predictions(classes(of.tuned[name])) if name in of.tuned else {}
+        elif scored is None:
             content[name] = None
+        elif task.kind == "reading":
+            content[name] = reading(scored)
+        else:
+            content[name] = predictions({part: [text for text, _ in each] for part, each in scored.answers.items()})
     fast = [name for name, task in of.rules.tasks.items() if task.fast]
-    return content | {"fast_eval_results": {name: at_checkpoints(of, name) for name in fast}}, right
+    return content | {"fast_eval_results": {name: at_checkpoints(of, name) for name in fast}}
 
 
 def lacking_checkpoints(scored: Scored, checkpoints: list[str]) -> list[str]:
@@ -298,9 +307,9 @@ def multilingual(of: Results) -> tuple[dict[str, Any], dict[str, Any]]:
         scores.setdefault(task, {})[code] = score["metrics"]["accuracy"]["score"]
     raw: dict[str, Any] = {}
     for name, whole in wholes.items():
-        metric = "acc_norm" if tasks[name].normalized else "acc"
-        raw[name] = {"alias": f" - {name}", f"{metric},none": whole["score"]}
-        raw[name][f"{metric}_stderr,none"] = standard_error(whole)
+        metric, right = "acc_norm" if tasks[name].normalized else "acc", whole["score"]
+        error = math.sqrt(right * (1 - right) / max(whole["n"] - 1, 1))  # as lm-evaluation-harness estimates it
+        raw[name] = {"alias": f" - {name}", f"{metric},none": right, f"{metric}_stderr,none": error}
     content = {
         "zeroshot": raw,
         "finetune": {name: labels(each, tasks[name].kind == "tags") for name, each in of.tuned.items()},
@@ -312,11 +321,6 @@ def multilingual(of: Results) -> tuple[dict[str, Any], dict[str, Any]]:
             {name: value for each in at if each for name, value in each.items()} for at in found
         ]
     return scores, content
-
-
-def standard_error(whole: dict[str, Any]) -> float:
-    """Return the standard error of a share, as lm-evaluation-harness estimates it."""
-    return float(np.sqrt(whole["score"] * (1 - whole["score"]) / max(whole["n"] - 1, 1)))
 
 
 def write_file(path: Path, content: Any, indent: int | None = None) -> None:
@@ -334,30 +338,29 @@ def wrong_in_strict(content: dict[str, Any], rules: Rules) -> Iterator[str]:
         entry = content.get(f"{name}_surprisals" if task.kind == "acquisition" else name) or {}
         if task.kind == "acquisition":
             counts = Counter(row["step"] for row in entry.get("results", []))
-            yield from wrong_sizes(name, counts, dict.fromkeys(counts, task.sizes))
         elif task.kind == "examples":
             counts = {name: len(entry)} if entry else {}
-            yield from wrong_sizes(name, counts, {name: task.sizes})
         else:
             counts = {subtask: len(each["predictions"]) for subtask, each in entry.items()}
-            yield from wrong_sizes(name, counts, task.subtasks() or dict.fromkeys(counts, task.sizes))
+        yield from wrong_sizes(name, counts, task.subtasks() or dict.fromkeys(counts, task.sizes))
 
 
 def wrong_at_checkpoints(of: Results, name: str) -> Iterator[str]:
-    """Yield what the challenge would refuse in the scores of a task at the checkpoints."""
+    """Yield what the challenge would refuse in the scores of a task at the checkpoints.
+
+    The regressions of reading times leave out words without some figure, so they have no fixed size.
+    """
     scored, task = of.fast[name], of.fast[name].task
     for checkpoint, entry in scored.at_checkpoints().items():
+        if checkpoint not in of.checkpoints or task.kind == "reading":
+            continue
+        counts = {scored.subtask(paradigm): share["n"] for paradigm, share in entry["by_paradigm"].items()}
+        sizes: Mapping[str, Any] = task.subtasks(fast=True)
         if task.kind == "examples":
             counts, sizes = {name: entry["pairs"]["n"]}, {name: task.sizes}
-        elif task.kind == "reading":  # whose regressions leave out words without some figure
-            counts = sizes = {str(part): 0 for part in READING}
-        else:
-            counts = {scored.subtask(paradigm): share["n"] for paradigm, share in entry["by_paradigm"].items()}
-            sizes = task.subtasks(fast=True)
-        if checkpoint in of.checkpoints:
-            there = {each.lower() for each in counts}
-            yield from wrong_sizes(f"{name} at {checkpoint}", counts, sizes)
-            yield from (f"{name} at {checkpoint}: {each} is missing" for each in sizes if each.lower() not in there)
+        where, there = f"{name} at {checkpoint}", {each.lower() for each in counts}
+        yield from wrong_sizes(where, counts, sizes)
+        yield from (f"{where}: {each} is missing" for each in sizes if each.lower() not in there)
 
 
 def wrong_sizes(where: str, counts: Mapping[str, int], sizes: Mapping[str, Any]) -> Iterator[str]:
@@ -390,26 +393,25 @@ def wrong_in_card(folder: Path) -> Iterator[str]:
 # The numbers of the leaderboard.
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """A score in percent."""
 
     value: float  # the score
     half: float = 0.0  # the half of its 95 % interval
-    missing: list[str] = field(default_factory=list)  # why it, or a part of it, counts 0
+    missing: tuple[str, ...] = ()  # why it, or a part of it, counts 0
     least: float = 0.0  # the least score that is possible; the most is 100
 
     def as_json(self) -> dict[str, Any]:
         interval = [max(self.least, self.value - self.half), min(100.0, self.value + self.half)]
-        return {"score": self.value, "interval": interval, "missing": self.missing}
+        return {"score": self.value, "interval": interval, "missing": [*self.missing]}
 
 
 def mean(scores: Sequence[Score]) -> Score:
     """Return the mean of scores."""
     half = math.sqrt(sum(each.half**2 for each in scores)) / len(scores)
-    missing = list(dict.fromkeys(reason for each in scores for reason in each.missing))
+    missing = dict.fromkeys(reason for each in scores for reason in each.missing)
     value, least = (sum(each) / len(scores) for each in zip(*((s.value, s.least) for s in scores), strict=True))
-    return Score(value, half, missing, least)
+    return Score(value, half, tuple(missing), least)
 
 
 def of_entry(entry: dict[str, Any]) -> Score:
@@ -418,39 +420,36 @@ def of_entry(entry: dict[str, Any]) -> Score:
     return Score(100 * entry["score"], 50 * (high - low))
 
 
-def of_task(of: Results, name: str, right: dict[str, np.ndarray], missing: str) -> Score:
+def of_task(of: Results, name: str, missing: str) -> Score:
     """Return the score of a task: the mean of its subtasks, of which those that are missing count 0.
 
-    `right`: {subtask: which of its predictions are right}. `missing`: why the task counts 0; "" if it does not.
+    `missing`: why the model has no scores of the task.
     """
     task, scored, tuned = of.rules.tasks[name], of.scored.get(name), of.tuned.get(name)
     if tuned:
-        found = {subtask: of_entry(entry) for subtask, entry in tuned.scores().items()}
-        lacking = [subtask for subtask in task.tuned if subtask not in found]
-        none = [Score(0.0, missing=[f"{name}: the model is not fine-tuned for {subtask}"]) for subtask in lacking]
-        return mean([*found.values(), *none])
-    if missing or scored is None:
-        return Score(0.0, missing=[f"{name}: {missing}"])
+        found = tuned.scores()
+        lacking = [f"{name}: the model is not fine-tuned for {part}" for part in task.tuned if part not in found]
+        return mean([*map(of_entry, found.values()), *(Score(0.0, missing=(reason,)) for reason in lacking)])
+    if scored and task.kind == "acquisition" and lacking_checkpoints(scored, of.checkpoints):
+        scored, missing = None, "the challenge takes it only with all checkpoints"
+    if scored is None:
+        return Score(0.0, missing=(f"{name}: {missing}",))
     if task.kind == "acquisition":
-        return dataclasses.replace(of_entry(scored.entry["pairs"]), least=-100.0)  # a correlation
+        return of_entry(scored.entry["pairs"])._replace(least=-100.0)  # a correlation
     if task.kind in ("reading", "accuracy", "hidden"):  # of reading, the mean of both parts; their words are the same
         return of_entry(scored.entry["pairs"])
+    right = {part: np.array([right for _, right in each], float) for part, each in scored.answers.items()}
     if task.kind == "examples":
         return of_entry(share(np.concatenate([*right.values()])))
     there = {each.lower() for each in right}
-    lacking = [each for each in task.subtasks() if each.lower() not in there]
-    whole, part = of_entry(mean_of_groups(right.values())), len(there) / (len(there) + len(lacking))
-    reasons = [f"{name}: no items of {subtask}" for subtask in lacking]
-    return Score(part * whole.value, part * whole.half, reasons)
+    reasons = [f"{name}: no items of {part}" for part in task.subtasks() if part.lower() not in there]
+    whole, part = of_entry(mean_of_groups(right.values())), len(there) / (len(there) + len(reasons))
+    return Score(part * whole.value, part * whole.half, tuple(reasons))
 
 
-def numbers(of: Results, right: dict[str, dict[str, np.ndarray]], missing: dict[str, str]) -> dict[str, Score]:
-    """Return the numbers of the leaderboard.
-
-    `right`: {task: {subtask: which of its predictions are right}}. `missing`: {task: why it has no scores, or why those
-    that it has do not count}.
-    """
-    tasks = {name: of_task(of, name, right.get(name, {}), missing.get(name, "")) for name in of.rules.tasks}
+def numbers(of: Results, missing: dict[str, str]) -> dict[str, Score]:
+    """Return the numbers of the leaderboard; `missing`: {task: why the model has no scores of it}."""
+    tasks = {name: of_task(of, name, missing.get(name, "")) for name in of.rules.tasks}
     return {name: mean([tasks[task] for task in each.tasks]) for name, each in of.rules.numbers.items()}
 
 

@@ -6,7 +6,7 @@ The stage `score` asks these classes, and so do the commands that read its table
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,10 +35,6 @@ class Kind:
         """Return the methods by which the items are scored; the last is the headline's if several scored as many."""
         return settings.methods
 
-    def asked(self, settings: ScoreStage) -> dict[str, Any]:
-        """Return how many items are scored, as scores.json says it."""
-        return settings.how_many
-
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
         """Return the table of items with columns for the scores of each method; scores are kept in `partial`."""
         raise NotImplementedError
@@ -46,6 +42,17 @@ class Kind:
     def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
         """Return the entry of a method in scores.json (see `results.summary`), for the scored items of a language."""
         raise NotImplementedError
+
+    def texts(self, items: pa.Table) -> list[Any]:
+        """Return the texts that are compared, for each item; of words, the context and the word."""
+        raise NotImplementedError
+
+    def difference(self, sides: list[pa.Table], methods: list[str]) -> tuple[str, float, list[float]] | None:
+        """Return what the difference of two models is taken over, the difference, and its 95 % interval.
+
+        None for a kind whose scores this cannot compare. `sides`: the rows of items.parquet of each model.
+        """
+        return None
 
 
 class OfSentences(Kind):
@@ -58,7 +65,6 @@ class OfSentences(Kind):
     """
 
     def texts(self, items: pa.Table) -> list[list[str]]:
-        """Return the texts that are compared, for each item."""
         return texts_of(items)
 
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
@@ -101,11 +107,11 @@ class OfSentences(Kind):
         return summary(scored, points, sampled, settings.headline == "phenomena")
 
 
-class Scored(NamedTuple):
-    """The scores of a model by a method: the rows of items.parquet, and the method."""
-
-    rows: pa.Table
-    method: str
+def with_columns(items: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    """Return the table with more columns; numbers that are nan are null there."""
+    for name, values in columns.items():
+        items = items.append_column(name, pa.array(values, from_pandas=True))
+    return items
 
 
 class OfWords(Kind):
@@ -124,21 +130,6 @@ class OfWords(Kind):
             )
         return found
 
-    def asked(self, settings: ScoreStage) -> dict[str, Any]:
-        """Return nothing: all items are scored."""
-        return {}
-
-    def texts(self, scored: pa.Table) -> list[tuple[str, str]]:
-        """Return the context and the word of each item."""
-        raise NotImplementedError
-
-    def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
-        """Return what the difference of two models is taken over, the difference, and its 95 % interval.
-
-        None for a kind whose scores no test compares.
-        """
-        return None
-
 
 class ReadingTimes(OfWords):
     """Words with reading times. A method's columns are {method}, the word's surprisal, and that of the word before."""
@@ -149,9 +140,8 @@ class ReadingTimes(OfWords):
         words, own, before = reading.words_of(items)
         for name in self.methods(settings):
             found = model.surprisals(name, words, reading.predictions, partial)
-            columns = {name: found[own], f"{name}_prev": np.where(before < 0, np.nan, found[before])}
-            for column, values in columns.items():
-                items = items.append_column(column, pa.array(values, pa.float64(), from_pandas=True))
+            of_word_before = np.where(before < 0, np.nan, found[before])
+            items = with_columns(items, {name: found[own], f"{name}_prev": of_word_before})
         return items
 
     def surprisals(self, scored: pa.Table, method: str) -> tuple[np.ndarray, np.ndarray]:
@@ -161,13 +151,14 @@ class ReadingTimes(OfWords):
     def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
         return reading.summary(scored, *self.surprisals(scored, method))
 
-    def texts(self, scored: pa.Table) -> list[tuple[str, str]]:
-        return list(zip(scored["item"].to_pylist(), scored["word"].to_pylist(), strict=True))
+    def texts(self, items: pa.Table) -> list[tuple[str, str]]:
+        return list(zip(items["item"].to_pylist(), items["word"].to_pylist(), strict=True))
 
-    def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
-        first, second = (reading.draws_of(rows, *self.surprisals(rows, method)) for rows, method in sides)
+    def difference(self, sides: list[pa.Table], methods: list[str]) -> tuple[str, float, list[float]] | None:
+        pairs = zip(sides, methods, strict=True)
+        first, second = (reading.draws_of(rows, *self.surprisals(rows, method)) for rows, method in pairs)
         drawn = first[reading.ALL] - second[reading.ALL]  # of the same rows: what is hard for both cancels out
-        return plural(len(sides[0][0]), "word"), float(drawn[0]), reading.interval(drawn)
+        return plural(len(sides[0]), "word"), float(drawn[0]), reading.interval(drawn)
 
 
 class Acquisition(OfWords):
@@ -186,33 +177,30 @@ class Acquisition(OfWords):
         """
         words = items["target_word"].to_pylist()
         asked = [*zip(items["context"].to_pylist(), words, strict=True)]
-        tokens = acquisition.tokens_in_a_sentence(model.tokenizer, list(dict.fromkeys(words)))
-        parts = []
+        of_word = acquisition.tokens_in_a_sentence(model.tokenizer, list(dict.fromkeys(words)))
+        tokens, parts = [of_word[word] for word in words], list[pa.Table]()
         for name, place, snapshot in model.snapshots():
-            part = items.append_column("snapshot", pa.array([name] * len(items)))
-            part = part.append_column("million_words", pa.array([float(place["million_words"])] * len(items)))
+            columns = {"snapshot": [name] * len(items), "million_words": [float(place["million_words"])] * len(items)}
             for method in self.methods(settings):
-                found = snapshot.surprisals(method, asked, acquisition.predictions, partial / name)
-                part = part.append_column(method, pa.array(found, pa.float64(), from_pandas=True))
+                columns[method] = snapshot.surprisals(method, asked, acquisition.predictions, partial / name)
+            columns |= {"tokens": tokens, "vocabulary": [model.tokenizer.vocab_size] * len(items)}
+            parts.append(with_columns(items, columns))
             model.too_long = snapshot.too_long
             log.info("%s: %s of %s", settings.suite, plural(len(items), "context"), name)
-            parts.append(part)
         if not parts:
             raise UserError(
                 f"{settings.suite}: the age at which a model learns words is found from the snapshots of its training,"
                 " and this model has none; set run.snapshots before the training (`babylm` for the challenge), or"
                 " leave the suite out of evaluation.suites"
             )
-        table = pa.concat_tables(parts)
-        table = table.append_column("tokens", pa.array([tokens[word] for word in words] * len(parts), pa.int64()))
-        return table.append_column("vocabulary", pa.array([model.tokenizer.vocab_size] * len(table), pa.int64()))
+        return pa.concat_tables(parts)
 
     def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
         return acquisition.summary(scored, method)
 
-    def texts(self, scored: pa.Table) -> list[tuple[str, str]]:
+    def texts(self, items: pa.Table) -> list[tuple[str, str]]:
         """Return the context and the word of each item, once."""
-        pairs = zip(scored["context"].to_pylist(), scored["target_word"].to_pylist(), strict=True)
+        pairs = zip(items["context"].to_pylist(), items["target_word"].to_pylist(), strict=True)
         return list(dict.fromkeys(pairs))
 
 

@@ -53,31 +53,21 @@ def overlap(
         log.info("looking for %s in the training text of %s", plural(len(scored), about["item"]), code)
         about["looked_in"][code] = look(corpora[code] / SPLIT, asked, seen, threads)
     found, method = asked.items_of(seen), headline_method(scores)
-    stands, short = (np.isin(np.arange(len(scored)), rows) for rows in (found, asked.short))
+    stands, short = (np.isin(np.arange(len(scored)), rows) for rows in ([*found], asked.short))
     languages = np.array(scored["language"].to_pylist(), object)
-    about["languages"] = {
-        code: {
-            "items": int((languages == code).sum()),
-            "found": int(stands[languages == code].sum()),
-            "short": int(short[languages == code].sum()),
-            "without": kind.summary(scored.filter(pa.array(~stands & (languages == code))), method, settings)[
-                settings.headline
-            ],
-        }
-        for code in settings.covered
-    }
-    examples = [
-        {"row": row, "language": languages[row], "words": asked.words_of(asked.first_of(row, seen))}
-        for row in found[:EXAMPLES]
-    ]
-    return about | {"method": method, "rows": found, "examples": examples}
+    about["languages"] = {}
+    for code in settings.covered:
+        mine = languages == code
+        without = kind.summary(scored.filter(pa.array(mine & ~stands)), method, settings)[settings.headline]
+        counts = {"items": mine, "found": mine & stands, "short": mine & short}
+        about["languages"][code] = {key: int(rows.sum()) for key, rows in counts.items()} | {"without": without}
+    examples = [{"row": row, "language": languages[row], "words": words} for row, words in found.items()]
+    return about | {"method": method, "rows": [*found], "examples": examples[:EXAMPLES]}
 
 
 def look(path: Path, asked: Sought, seen: set[int], threads: int) -> dict[str, int]:
     """Add to `seen` which sequences stand in the documents of a Parquet file. Return how much text it holds."""
-    size = documents = 0
-    with pq.ParquetFile(path) as parquet:
-        total = parquet.metadata.num_rows
+    size, documents, total = 0, 0, pq.read_metadata(path).num_rows
     work = in_order(in_texts, texts_of(path), asked, threads if path.stat().st_size > WORTH_IT else 1)
     with contextlib.closing(work), contextlib.closing(Bar(total)) as bar:
         for found, of_batch, bytes_of_batch in work:
@@ -95,6 +85,5 @@ def in_texts(text: pa.StringArray, asked: Sought) -> tuple[set[int], int, int]:
 def texts_of(path: Path) -> Iterator[pa.StringArray]:
     """Yield the documents of a corpus, each with its prompt or context before it, some at a time."""
     with pq.ParquetFile(path) as parquet:
-        names = [name for name in TEXTS if name in parquet.schema_arrow.names]
-        for batch in parquet.iter_batches(DOCUMENTS, columns=names):
+        for batch in parquet.iter_batches(DOCUMENTS, columns=[*TEXTS]):  # those of them that there are
             yield whole_texts(batch)

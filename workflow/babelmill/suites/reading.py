@@ -57,35 +57,28 @@ def predictions(tokenizer: Any, words: Sequence[tuple[str, str]], mask: int | No
     `mask`: the id of the mask token; None for a causal model. A UserError says that a word, or a piece of it, has no
     token.
     """
-    pieces = _ids(tokenizer, [word for _, word in words], special=False)
-    contexts, owners, targets, texts = [], [], [], {}
-    for number, ((context, word), ids) in enumerate(zip(words, pieces, strict=True)):
-        if not ids:
-            raise UserError(f"the tokenizer has no token for the word {escape.line(word)!r}, so it has no surprisal")
-        for at, token in enumerate(ids):
-            contexts.append(context)
-            owners.append(number)
-            text = tokenizer.decode([token])
-            if at:
-                texts[len(targets)] = text
-            targets.append(token)
-            context += text
-    again = _ids(tokenizer, list(texts.values()), special=False)
-    for (place, text), ids in zip(texts.items(), again, strict=True):
-        if not ids:
-            word = words[owners[place]][1]
+    alone = _ids(tokenizer, [word for _, word in words], special=False)
+    pieces = [[tokenizer.decode([token]) for token in ids] for ids in alone]
+    later = [*dict.fromkeys(piece for each in pieces for piece in each[1:])]
+    again = dict(zip(later, _ids(tokenizer, later, special=False), strict=True))
+    contexts, owners, targets = [], [], []
+    for number, ((context, word), ids, texts) in enumerate(zip(words, alone, pieces, strict=True)):
+        found = [ids[:1], *(again[text] for text in texts[1:])]
+        if not all(found):
             raise UserError(
-                f"the word {escape.line(word)!r} has the piece {text!r}, for which the tokenizer has no token: by the"
+                f"the tokenizer has no token for the word {escape.line(word)!r}, or for one of its pieces alone: by the"
                 " challenge's rule, the word has no surprisal"
             )
-        targets[place] = ids[0]
+        contexts += [context + "".join(texts[:place]) for place in range(len(texts))]
+        owners += [number] * len(texts)
+        targets += [of_piece[0] for of_piece in found]
     if mask is not None:
         contexts = [context + MASKS * tokenizer.mask_token for context in contexts]
-    found: list[Word] = [[] for _ in words]
+    asked: list[Word] = [[] for _ in words]
     for number, ids, target in zip(owners, _ids(tokenizer, contexts, special=True), targets, strict=True):
         place = len(ids) if mask is None else len(ids) - MASKS - (ids[-1] != mask)
-        found[number].append(Row(ids, [place], [target]))
-    return found
+        asked[number].append(Row(ids, [place], [target]))
+    return asked
 
 
 def _ids(tokenizer: Any, texts: list[str], special: bool) -> list[list[int]]:

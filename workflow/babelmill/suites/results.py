@@ -112,10 +112,8 @@ def sample(items: pa.Table, texts: Sequence[Sequence[str]], most: int | None) ->
     if most is None:
         return taken
     keys = [hashlib.blake2b("\n".join(each).encode(), digest_size=8).digest() for each in texts]
-    paradigms = items["paradigm"].to_pylist()
-    languages = items["language"].to_pylist() if "language" in items.column_names else [""] * len(items)
-    for i in sorted(range(len(items)), key=lambda i: keys[i]):
-        group = languages[i], paradigms[i]
-        taken[i] = counts[group] < most
-        counts[group] += 1
+    groups = list(zip(items["language"].to_pylist(), items["paradigm"].to_pylist(), strict=True))
+    for i in sorted(range(len(items)), key=keys.__getitem__):
+        taken[i] = counts[groups[i]] < most
+        counts[groups[i]] += 1
     return taken

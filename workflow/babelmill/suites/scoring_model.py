@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,10 @@ from babelmill.core.words import plural
 from babelmill.evaluation import rows
 from babelmill.evaluation.kept import Kept
 from babelmill.evaluation.likelihood import Model
-from babelmill.evaluation.rows import Row, Text, Word
+from babelmill.evaluation.rows import Row, Word
 from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
 from babelmill.training.kernels.compilation import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
-
-SAMPLES = 128  # samples per sentence for `bound`
-
-
-@dataclass(frozen=True)
-class Method:
-    """A way to score sentences: "causal", "masked" or "bound"; `mask` is the id of the token that hides others."""
-
-    name: str
-    mask: int | None = None  # None for `causal`
-
-    @property
-    def causal(self) -> bool:
-        return self.name == "causal"
-
-    def rows(self, text: Text, item: int = 0) -> list[Row]:
-        """Return the rows of a sentence; those of an item hide the same places, if they have equally many tokens."""
-        return rows.of_method(self.name, text, self.mask, SAMPLES, item)
 
 
 class ScoringModel:
@@ -50,32 +31,32 @@ class ScoringModel:
         self.tokenizer: Any = tokenizer_of(folder)
         self.too_long = 0
 
-    def method(self, name: str) -> Method:
-        """Return the method with this name; raise a UserError if it hides tokens and the model has no mask token."""
-        if name == "causal":
-            return Method(name)
+    def mask(self, method: str) -> int | None:
+        """Return the id of the token that hides others; None for `causal`; raise a UserError if there is none."""
+        if method == "causal":
+            return None
         mask = self.tokenizer.mask_token_id
         mask = read_json(self.folder / "config.json").get("mask_token_id") if mask is None else mask
         if mask is None:
-            raise UserError(f"{self.folder}: method {name} hides tokens, but the tokenizer has no mask token")
-        return Method(name, mask)
+            raise UserError(f"{self.folder}: method {method} hides tokens, but the tokenizer has no mask token")
+        return mask
 
     def has_unknown(self, text: str) -> bool:
         """Return whether a text has a token that the tokenizer does not know."""
         unknown = self.tokenizer.unk_token_id
         return unknown is not None and unknown in self.tokenizer.encode(text.strip(), add_special_tokens=False)
 
-    def load(self, how: Method) -> tuple[Model, float]:
-        """Load the model for a method; return it, and the most tokens that it reads."""
-        auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM
-        model: Any = load(auto, self.folder, None, extra=True, **aligned(self.folder))
+    def load(self, method: str, variant: str | None = None, extra: bool = True) -> tuple[Model, float]:
+        """Load the model for a method; return it, and the most tokens that it reads; see `loading.load`."""
+        auto = AutoModelForCausalLM if method == "causal" else AutoModelForMaskedLM
+        model: Any = load(auto, self.folder, variant, extra, **aligned(self.folder))
         model.to(scoring_device()).config.use_cache = False
         longest = None if runs_code(self.folder) else longest_row(model)
-        return Model(model, self.tokenizer, how.causal), longest or np.inf
+        return Model(model, self.tokenizer, method == "causal"), longest or np.inf
 
     def score(
         self,
-        name: str,
+        method: str,
         texts: Sequence[Sequence[str]],
         chosen: np.ndarray,
         partial: Path,
@@ -88,17 +69,17 @@ class ScoringModel:
         `prompts`: the number of characters of the prompt that each text begins with, if only what follows is scored.
         `mean`: return means over the scored tokens instead of sums.
         """
-        how = self.method(name)
+        mask = self.mask(method)
         starts = None if prompts is None else [start for item in prompts for start in item]
-        flat = iter(rows.encode(self.tokenizer, [text for item in texts for text in item], how.causal, starts))
+        flat = iter(rows.encode(self.tokenizer, [text for item in texts for text in item], method == "causal", starts))
         items = [[next(flat) for _ in item] for item in texts]
         longest = [max(len(each.ids) for each in item) if all(each.scored for each in item) else 0 for item in items]
         found = self._sums(
-            how,
-            lambda i: [how.rows(each, i) for each in items[i]],
+            method,
+            lambda i: [rows.of_method(method, each, mask, i) for each in items[i]],  # an item hides the same places
             longest,
             sorted(np.flatnonzero(chosen).tolist(), key=longest.__getitem__),
-            Kept(partial / name, [self._made_of, texts, prompts]),
+            Kept(partial / method, [self._made_of, texts, prompts]),
             max(map(len, texts)),
             "item",
         )
@@ -110,7 +91,7 @@ class ScoringModel:
 
     def surprisals(
         self,
-        name: str,
+        method: str,
         words: Sequence[tuple[str, str]],
         predictions: Callable[[Any, Sequence[tuple[str, str]], int | None], list[Word]],
         partial: Path,
@@ -121,17 +102,16 @@ class ScoringModel:
         `partial`. `predictions` returns what the model predicts for each word, of the tokenizer, the words, and the id
         of the mask (None for `causal`).
         """
-        how = self.method(name)
-        asked = predictions(self.tokenizer, words, how.mask)
+        asked = predictions(self.tokenizer, words, self.mask(method))
         sizes = [[len(row.ids) for row in word] for word in asked]
         longest = [max(each, default=1) if all(each) else 0 for each in sizes]
         order = sorted(range(len(asked)), key=lambda i: [row.ids for row in asked[i]])  # a beginning in common
-        kept = Kept(partial / name, [self._made_of, *map(list, words)])
-        return -self._sums(how, lambda i: [asked[i]], longest, order, kept, 1, "word")[:, 0]
+        kept = Kept(partial / method, [self._made_of, *map(list, words)])
+        return -self._sums(method, lambda i: [asked[i]], longest, order, kept, 1, "word")[:, 0]
 
     def _sums(
         self,
-        how: Method,
+        method: str,
         rows_of: Callable[[int], list[list[Row]]],
         longest: Sequence[int],
         order: Sequence[int],
@@ -144,7 +124,7 @@ class ScoringModel:
         `longest`: the tokens of the longest row of each item; 0 for an item that cannot be scored. Those in `order` are
         scored, if they are not kept.
         """
-        model, limit = self.load(how)
+        model, limit = self.load(method)
         self.too_long = sum(not 0 < size <= limit for size in longest)
         found = np.full((len(longest), parts), np.nan)
         for each in kept.found:
@@ -155,10 +135,10 @@ class ScoringModel:
         with contextlib.closing(Bar(len(able), count)) as bar:
             for numbers, sums in model.groups(left, rows_of):
                 for number, each in zip(numbers, sums, strict=True):
-                    found[number, : len(each)] = [part.sum() for part in each]
+                    found[number, : len(each)] = each
                 kept.add(numbers, found[numbers])
                 count += len(numbers)
-                bar.show(count, f"{how.name}: {count:,} of {plural(len(able), noun)}")
+                bar.show(count, f"{method}: {count:,} of {plural(len(able), noun)}")
         return found
 
     def snapshots(self) -> Iterator[tuple[str, dict[str, Any], "ScoringModel"]]:

@@ -78,17 +78,13 @@ class Sought:
                 found |= {self.numbers[sequence] for sequence in here if sequence in self.numbers}
         return found
 
-    def items_of(self, sequences: Collection[int]) -> list[int]:
-        """Return the items that have one of these sequences, sorted."""
-        return sorted({item for sequence in sequences for item in self.items[sequence]})
-
-    def first_of(self, item: int, seen: set[int]) -> int:
-        """Return the first sequence of an item that was seen."""
-        return min(sequence for sequence in seen if item in self.items[sequence])
-
-    def words_of(self, sequence: int) -> str:
-        """Return the words of a sequence."""
-        return " ".join(self.words[sequence])
+    def items_of(self, sequences: Collection[int]) -> dict[int, str]:
+        """Return the items that have one of these sequences, in order, and the words of the first that each one has."""
+        found: dict[int, str] = {}
+        for number in sorted(sequences):
+            for item in self.items[number]:
+                found.setdefault(item, " ".join(self.words[number]))
+        return dict(sorted(found.items()))
 
 
 def sought(texts: Sequence[Sequence[str]]) -> Sought:

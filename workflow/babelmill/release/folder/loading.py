@@ -10,6 +10,9 @@ import torch
 from babelmill.config.models import OBJECTIVES
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, read_object
+from babelmill.core.stage_entry import Job
+from babelmill.runtime import gpu_claims
+from babelmill.tokens.tokenizer_file import use_threads
 
 log = logging.getLogger("babelmill")
 
@@ -101,3 +104,13 @@ def methods_of(folder: Path) -> list[str]:
     if not (causal or masked):
         raise UserError(f"{folder}: config.json names neither a causal nor a masked language model")
     return ["causal"] * causal + ["masked"] * masked + ["fused"] * (causal and masked)
+
+
+def begin(job: Job[Any]) -> None:
+    """Prepare the process of a stage that loads models: its GPUs, its threads, and no bars of transformers."""
+    from transformers.utils.logging import disable_progress_bar
+
+    gpu_claims.claim(job.gpus)
+    use_threads(job.threads)
+    disable_progress_bar()
+    torch.set_num_threads(job.threads)
