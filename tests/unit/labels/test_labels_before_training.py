@@ -68,7 +68,7 @@ def test_a_model_of_labels_without_columns_is_refused_before_anything_runs():
     values = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
     with pytest.raises(
         UserError,
-        match=r"^test: train\.objective = labels of model eng: languages\.eng\.corpus\.label_columns is expected$",
+        match=r"^test: train\.objective = 'labels' of model eng: languages\.eng\.corpus\.label_columns is expected$",
     ):
         Graph(configuration_of(values, label_columns=[], context_column=None)).of_model("eng")
     Graph(configuration_of(values)).of_model("eng")
