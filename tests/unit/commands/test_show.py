@@ -72,13 +72,6 @@ def test_the_beginning_of_a_text_may_be_empty(tmp_path):
     assert trying.unmask(publish("eurobert", tmp_path / "eurobert"), "")
 
 
-class Screen(io.StringIO):
-    """A terminal."""
-
-    def isatty(self):
-        return True
-
-
 def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
     """The scores on suites, too. A text is tried even if it is empty. A terminal obeys nothing in a name."""
     folder = publish("gpt2", tmp_path / "gpt")
@@ -91,9 +84,10 @@ def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
     figures = {"evaluation": evaluation, "scores": {"blimp": found}}
     manifest.write(folder, any_settings("convert", languages=["eng"]), ["config.json"], figures=figures)
     folder = folder.rename(tmp_path / "gpt\x1b[2J")
-    monkeypatch.setattr(sys, "stdout", Screen())
+    monkeypatch.setattr(sys, "stdout", screen := io.StringIO())
+    screen.isatty = lambda: True
     assert cli.run(["show", str(folder)]) == 0
-    assert "gpt\\x1b[2J\n" in sys.stdout.getvalue()
+    assert "gpt\\x1b[2J\n" in screen.getvalue()
     monkeypatch.undo()
     show.run(argparse.Namespace(folder=folder, masked=None, prompt="", held_out=None))
     shown = capsys.readouterr().out

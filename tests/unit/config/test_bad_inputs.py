@@ -63,7 +63,7 @@ preset: TINY => preset = 'TINY' of model eng: there is no such file; did you mea
 targets: eng => targets = 'eng': a list is expected: ['eng']
 targets: [enf] => targets names 'enf' | eng
 targets: [gsw] => 'gsw', which is not a model | `languages: {gsw: {name: NAME, corpus:
-models: {a/b: {languages: [eng]}} => models.a/b = 'a/b': a name is expected: letters and digits in groups
+models: {a/b: {languages: [eng]}} => models.a/b = 'a/b': a name is expected: a small letter, then
 languages: {gsw: {script: Latn}} => languages.gsw.name: a language of your own has a name
 train: {max_words: 10m} => train.max_words = '10m': a number of words is expected, such as 10M, 500k or 100000000
 corpus: {document: 0 words} => corpus.document = '0 words': file, paragraph, line or a number of words is expected
@@ -89,7 +89,7 @@ model: {source: eng} => model.source: eng continues eng, which is a circle
 train: {objective: labels, sequence_lengths: [64, 128], phase_starts: [0, 0.5]} => one length with labels
 train: {objective: causal, typos: 0.1} => train.typos = 0.1, train.objective = 'causal': 0 unless
 predict: {context: da, context_column: lang} => predict.context_column = 'lang', predict.context = 'da': one of the two
-predict: {tables: {1a/b: x.csv}} => predict.tables.1a/b = '1a/b': a name is expected: letters and digits
+predict: {tables: {1a/b: x.csv}} => predict.tables.1a/b = '1a/b': a name is expected
 predict: {tables: {a: {file: x.csv}}} => predict.tables.a = {'file': 'x.csv'}: input should be a valid string
 models: {occ: {languages: [eng], train: {objective: labels, sequence_lengths: [32], phase_starts: [0]}}, more: {languages: [eng], model: {source: occ}}} => model.source = 'occ' of model more: no label model
 models: {more: {languages: [eng], model: {source: egn}}} => model.source = 'egn': a model | did you mean eng
