@@ -67,11 +67,11 @@ def test_no_name_of_a_file_speaks_to_a_terminal_or_forges_a_message(tmp_path, ca
         assert "\n12:00:00" not in text
 
 
-@pytest.mark.parametrize(("name", "reason"), [("x" * 300, "File name too long"), ("results", "Permission denied")])
+@pytest.mark.parametrize(("name", "reason"), [("x" * 300, "File name too long"), ("", "Permission denied")])
 def test_what_the_file_system_refuses_is_one_line_of_a_stage(tmp_path, capsys, name, reason):
     """Each function writes where a stage may write: a file, a folder, and by another library."""
-    place = tmp_path / "refusing" / name
-    place.parent.mkdir(mode=0o555 if name == "results" else 0o777)
+    place = (folder := tmp_path / "refusing") / name
+    folder.mkdir(mode=0o777 if name else 0o555)
     with without_rights(tmp_path):
         for write in (
             lambda _: write_json(place / "a.json", {}),
@@ -81,7 +81,7 @@ def test_what_the_file_system_refuses_is_one_line_of_a_stage(tmp_path, capsys, n
         ):
             assert run(write, writes_log=False) == 1
             (line,) = capsys.readouterr().err.splitlines()
-            assert f" error: {place.parent}/" in line and line.endswith(f": {reason}") and ".tmp" not in line
+            assert f" error: {folder}" in line and line.endswith(f": {reason}") and ".tmp" not in line
 
 
 @pytest.mark.parametrize(
