@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 from babelmill.core import manifest
 from conftest import Workspace
@@ -24,13 +25,19 @@ def test_more_text_is_seen_and_what_it_makes_stays(workspace):
     assert workspace.would_run() == set()
 
 
+def of_nine_texts(path: Path, name: str, **corpus) -> Workspace:
+    """Return a workspace with nine texts, whose names begin with `name`."""
+    workspace = Workspace(path)
+    (path / "texts").mkdir(parents=True)
+    for number in range(9):
+        (path / f"texts/{name}{number}.txt").write_text(f"A text of several words, number {number}.\n")
+    workspace.configure({"languages": {"eng": {"corpus": {"files": ["texts/*.txt"]} | corpus}}})
+    return workspace
+
+
 def test_a_locale_without_letters(tmp_path):
     """The workflow runs in a folder, and on files, whose names LC_ALL=C cannot write."""
-    workspace = Workspace(tmp_path / "żółć")
-    (workspace.path / "texts").mkdir(parents=True)
-    for number in range(9):
-        (workspace.path / f"texts/ż{number}.txt").write_text(f"A text of several words, number {number}.\n")
-    workspace.configure({"languages": {"eng": {"corpus": {"files": ["texts/*.txt"], "validation_share": 0.3}}}})
+    workspace = of_nine_texts(tmp_path / "żółć", "ż", validation_share=0.3)
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
     command = workspace.command("converted/eng", "--until", "corpus")
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
@@ -43,12 +50,7 @@ def test_a_locale_without_letters(tmp_path):
 
 
 def test_a_dry_run_and_a_plan_name_texts_of_too_few_documents(tmp_path):
-    workspace = Workspace(tmp_path / "few")
-    (workspace.path / "texts").mkdir(parents=True)
-    for number in range(9):
-        (workspace.path / f"texts/{number}.txt").write_text(f"A text of several words, number {number}.\n")
-    corpus = {"files": ["texts/*.txt"], "document": "file", "validation_share": 0.02}
-    workspace.configure({"languages": {"eng": {"corpus": corpus}}})
+    workspace = of_nine_texts(tmp_path / "few", "a", document="file", validation_share=0.02)
     note = "eng: too few documents to set any aside: corpus.validation_share = 0.02 of 9 documents; set "
     done = subprocess.run(workspace.command("converted/eng", "-n"), cwd=tmp_path, capture_output=True, text=True)
     assert f"note: {note}" in done.stdout + done.stderr

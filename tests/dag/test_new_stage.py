@@ -3,17 +3,12 @@
 import pytest
 
 from babelmill.core.files import read_json
-from conftest import SMALL
 from helpers.results.checkouts import Checkout
 
 pytestmark = pytest.mark.slow
 
-STAGE = '''class CountStage(Stage):
-    """Count the entries of a tokenizer."""
-
+STAGE = """class CountStage(Stage):
     stage = "count"
-
-    tokenizer: schema.Tokenizer
 
     @classmethod
     def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
@@ -21,32 +16,25 @@ STAGE = '''class CountStage(Stage):
 
     @classmethod
     def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
-        return {"tokenizer": resolved.tokenizer}
+        return {}
 
 
 class ShardsStage(Stage):
-'''
-MODULE = '''"""Stage `count`: count the entries of a tokenizer."""
-
-import sys
-
-from babelmill.core import manifest, stage_entry
+"""
+MODULE = """from babelmill.core import manifest, stage_entry
 from babelmill.core.files import read_json, write_json
 from babelmill.stages import CountStage
 
 
 def run(job: stage_entry.Job[CountStage]) -> None:
-    """Count."""
     tokenizer = job.settings.folder("tokenizer")
     manifest.verify(tokenizer, "tokenizer.json")
-    entries = len(read_json(tokenizer / "tokenizer.json")["model"]["vocab"])
-    write_json(job.out / "count.json", {"entries": entries, "asked": job.settings.tokenizer.vocab_size})
+    write_json(job.out / "count.json", len(read_json(tokenizer / "tokenizer.json")["model"]["vocab"]))
     manifest.write(job.out, job.settings, ["count.json"], [tokenizer])
 
 
-if __name__ == "__main__":
-    sys.exit(stage_entry.main(CountStage, run, __doc__))
-'''
+raise SystemExit(stage_entry.main(CountStage, run, "Count the entries of a tokenizer."))
+"""
 
 
 def test_where_the_deliverable_needs_it_it_runs_and_the_commands_know_it(workspace, tmp_path):
@@ -62,9 +50,5 @@ def test_where_the_deliverable_needs_it_it_runs_and_the_commands_know_it(workspa
     output = checkout.babelmill("why", "eng")
     assert "count            has not run yet" in output and "convert          runs because count does" in output
     checkout.snakemake("converted/eng")
-    assert read_json(checkout.results / "results/of/eng/count/count.json") == {"asked": 320, "entries": 320}
+    assert read_json(checkout.results / "results/of/eng/count/count.json") == 320
     assert checkout.would_run("converted/eng") == []
-    checkout.package("stages.py", '    stage = "count"\n', '    stage = "count"\n    version = 2\n')
-    assert checkout.would_run("converted/eng") == ["count", "convert"]
-    checkout.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
-    assert checkout.would_run("converted/eng")[:2] == ["tokenizer", "count"]

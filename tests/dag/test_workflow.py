@@ -31,12 +31,6 @@ def test_a_bare_run_builds_the_targets(fresh, entry):
     assert {model for rule, model in fresh.would_run(*options, targets=[]) if rule == "convert"} == {"eng"}
 
 
-def test_a_batch_is_a_target(fresh):
-    jobs = fresh.would_run(targets=["tier1"])
-    assert len({model for rule, model in jobs if rule == "convert"}) == 9
-    assert len(jobs) == 9 * 7
-
-
 def test_a_batch_is_published(fresh, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_none")
     fresh.configure({"targets": ["eng"], "corpus": {"builtin": "python-docs"}, "groups": {"mine": ["deu", "swe"]}})
@@ -114,10 +108,8 @@ def test_profiles_name_rules_that_exist(profile):
     rules = {*re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE)}
     for key in ("set-resources", "set-threads", "set-scatter"):
         assert set(values.get(key) or {}) <= rules
-    assert values["rerun-incomplete"] is True and values["rerun-triggers"] == "mtime"
-    assert values["max-checksum-file-size"] == 0
-    assert values["show-failed-logs"] is True
-    assert values["logger"] == ["babelmill"]
+    assert values["rerun-incomplete"] is values["show-failed-logs"] is True and values["rerun-triggers"] == "mtime"
+    assert values["max-checksum-file-size"] == 0 and values["logger"] == ["babelmill"]
 
 
 def test_jobs_import_nothing_from_the_working_folder_or_another_projects_path(fresh):
@@ -128,24 +120,20 @@ def test_jobs_import_nothing_from_the_working_folder_or_another_projects_path(fr
         folder.mkdir(exist_ok=True)
         for name in ("contextlib", "random", "queue"):
             (folder / f"{name}.py").write_text("raise SystemExit('not the library')")
-    script = Path(sys.executable).with_name("snakemake")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    command = [script, *fresh.arguments("converted/eng", "--until", "corpus")]
-    done = subprocess.run(command, cwd=fresh.path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [Path(sys.executable).with_name("snakemake"), *fresh.arguments("converted/eng", "--until", "corpus")]
+    subprocess.run(command, cwd=fresh.path, env=environment, check=True)
     assert (fresh.path / "results/of/eng/corpus/manifest.json").is_file()
 
 
-def test_every_rule_is_documented_and_runs_its_settings_file():
+def test_every_rules_file_is_documented_and_runs_its_settings_file():
     for path in (ROOT / "workflow/rules").glob("*.smk"):
         text = path.read_text()
         assert text.startswith('"""'), f"{path.name} does not say what it takes and gives"
         # Snakemake does not track `{config[...]}`, globals in shell and `run:`, and params by order and repr alone.
         assert not re.search(r"config\[|^\s+(run|params):", text, re.MULTILINE), path
-        for rule in re.split(r"^rule ", text, flags=re.MULTILINE)[1:]:
-            assert '    """' in rule, f"rule {rule.splitlines()[0]} has no docstring"
-            if "shell:" in rule:  # the others run nothing
-                assert re.search(r"python -m babelmill\.\w+ {input\.settings:q} --threads {threads}", rule)
+        commands = re.findall(r"python -m babelmill\.\w+ {input\.settings:q} --threads {threads}", text)
+        assert len(commands) == text.count("    shell:"), path
 
 
 def test_values_of_the_command_line_are_the_same_to_snakemake_and_to_the_commands(fresh):
@@ -156,10 +144,9 @@ def test_values_of_the_command_line_are_the_same_to_snakemake_and_to_the_command
     assert (train["train"]["seed"], train["train"]["max_steps"]) == (16, 1000)
     assert (card["card"]["authors"], card["card"]["description"]) == (["no"], "010")
     lines = fresh.python("-m", "babelmill", "config", "eng", *options).stdout
-    values = {"seed": 16, "max_steps": 1000}, {"authors": r"\['no'\]", "description": "010"}
-    for section, expected in zip(("train", "card"), values, strict=True):
-        for key, value in expected.items():
-            assert re.search(rf"^  {section}\.{key} +{value} +--config$", lines, re.MULTILINE)
+    values = {"train.seed": 16, "train.max_steps": 1000, "card.authors": r"\['no'\]", "card.description": "010"}
+    for key, value in values.items():
+        assert re.search(rf"^  {key} +{value} +--config$", lines, re.MULTILINE)
 
 
 def test_what_the_rules_import_is_light(fresh):

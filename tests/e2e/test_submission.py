@@ -157,11 +157,11 @@ def test_from_text_to_the_challenge(checkout, hub):
         ({"languages": ["eng"]}, r"model mine has no `submission`, as presets such as babylm_strict_small have it"),
         (
             {"preset": ["auto", "babylm_multilingual"], "train": {"objective": "masked"}},
-            "train.objective of model mine: BabyLM 2026 multilingual takes scores that are causal",
+            "train.objective = 'masked' of model mine: BabyLM 2026 multilingual takes scores that are causal",
         ),
         (
             {"preset": ["auto", "babylm_strict"], "train": {"objective": "causal"}, "evaluation": {"backend": "mlm"}},
-            "evaluation.backend of model mine: BabyLM 2026 strict takes scores that are causal or mlm",
+            "evaluation.backend = 'mlm' of model mine: BabyLM 2026 strict takes scores that are causal or mlm",
         ),
     ],
 )

@@ -38,28 +38,20 @@ def why(asked: Graph, model: str = "eng") -> dict[str, str]:
     return {each.title_for(model): "; ".join(found[each.path]) for each in results if found[each.path]}
 
 
-def listed(asked: Graph) -> set[str]:
-    return {str(path) for path in unused(asked)}
-
-
 def test_models_that_ask_for_the_same_share_all_results_but_those_that_carry_a_name():
-    both = graph({"one": {"languages": ["eng"]}, "two": {"languages": ["eng"]}, "like": {"like": "one"}})
-    paths = {name: {each.path for each in both.of_model(name)} for name in ("eng", "one", "two", "like")}
-    for name, other in (("eng", "one"), ("one", "two"), ("one", "like")):
-        assert paths[name] ^ paths[other] == {Path("converted", name), Path("converted", other)}
-    assert both.result("train", "one") is both.result("train", "two")
-    assert both.result("train", "one").models == ["eng", "one", "two", "like"]
+    both, names = graph({"one": {"languages": ["eng"]}, "like": {"like": "one"}}), ["eng", "one", "like"]
+    paths = [{each.path for each in both.of_model(name)} - {Path("converted", name)} for name in names]
+    assert paths[0] == paths[1] == paths[2] and both.result("train", "one").models == names
+    assert both.result("train", "one") is both.result("train", "like")
     finish(made({"one": {"languages": ["eng"]}}), "one")
     assert why(graph({"renamed": {"languages": ["eng"]}}), "renamed") == {"convert": "has not run yet"}
 
 
 def test_a_path_has_the_languages_and_the_digest_of_the_settings():
     asked = graph({"both": {"languages": ["deu", "eng"], "evaluation": {"suites": ["english_basics"]}}})
-    names = {each.title: each.path.as_posix() for each in asked.of_model("both")}
-    digest = "-[0-9a-f]{10}"
+    names, digest = {each.title: each.path.as_posix() for each in asked.of_model("both")}, "-[0-9a-f]{10}"
     for title, form in {
         "train": f"results/train/deu.eng{digest}",  # the + is any character
-        "shards deu": f"results/shards/deu{digest}",
         "corpus eng": f"results/corpus/eng{digest}",
         "score english_basics": f"results/score/english_basics_deu.eng{digest}",
         "suite english_basics.eng": f"results/suite/english_basics_eng{digest}",
@@ -71,10 +63,8 @@ def test_a_path_has_the_languages_and_the_digest_of_the_settings():
 
 
 def test_a_model_that_continues_another_is_made_from_its_training(folder):
-    more = {
-        "more": {"model": {"source": "eng"}, "train": {"epochs": 1}, "run": {"log_every": 9}, "resources": {"gpus": 4}}
-    }
-    asked = graph(more)
+    values = {"train": {"epochs": 1}, "run": {"log_every": 9}, "resources": {"gpus": 4}}
+    asked = graph(more := {"more": {"model": {"source": "eng"}} | values})
     training, source = asked.result("train", "more"), asked.result("train", "eng")
     assert training.asked["made_from"]["source"] == [source.path.as_posix()]
     titles = {each.title_for("more"): each.path for each in asked.of_model("more")}
@@ -82,7 +72,7 @@ def test_a_model_that_continues_another_is_made_from_its_training(folder):
     finish(made(more), "more")
     assert Path("results/of/more/train").resolve() == training.path.resolve(), "not that of its source"
     assert Path("results/of/more/tokenizer").resolve() == asked.result("tokenizer", "more").path.resolve()
-    assert asked.places("more")["train"] == training.path.as_posix()
+    assert [each for each in asked.own("more") if each.stage.stage == "train"] == [training]
     changed = graph({**more, "eng": {"train": {"seed": 43}}})
     found = why(changed, "more")
     assert found["train of eng"] == "train.seed 42 -> 43" and found["train"] == "runs because train does"
@@ -93,17 +83,14 @@ def test_a_model_that_continues_another_is_made_from_its_training(folder):
 
 
 def test_settings_files_that_are_missing_or_no_settings_are_one_line():
-    path = Path("results/train/eng-0123456789")
-    with pytest.raises(
-        UserError, match=rf"^{path}: no model asks for this result \(results/settings/.*json is missing"
-    ):
-        graph().at(path)
-    file = Path("results/settings/train/eng-0123456789.json")
-    write_json(file, {"stage": "export"})
-    with pytest.raises(UserError, match=rf"^{file}: .*'export'"):
-        graph().at(path)
-    with pytest.raises(UserError, match=r"^results/nothing/eng: not the path of a result$"):
-        graph().at(Path("results/nothing/eng"))
+    write_json("results/settings/train/eng-1.json", {"stage": "export"})
+    for path, line in {
+        "train/eng-0": r"results/train/eng-0: no model asks for this result \(results/settings/.*json is missing",
+        "train/eng-1": "results/settings/train/eng-1.json: .*'export'",
+        "nothing/eng": "results/nothing/eng: not the path of a result$",
+    }.items():
+        with pytest.raises(UserError, match=f"^{line}"):
+            graph().at(Path("results", path))
     with pytest.raises(UserError, match="no model 'tow'; did you mean"):
         graph({"two": {"languages": ["eng"]}}).write_settings("tow")
 
@@ -115,8 +102,7 @@ def test_results_are_found_by_what_their_settings_files_say():
     found = graph(train={"seed": 43}).at(training.path)
     assert canonical_json(found.asked) == canonical_json(training.asked)
     assert {each.path for each in found.upstream} == {each.path for each in training.upstream}
-    converted = Path("converted/eng")
-    assert Graph(made(targets=[])).at(converted).training.path == training.path
+    assert Graph(made(targets=[])).at(Path("converted/eng")).training.path == training.path
 
 
 def test_a_value_that_changed_since_the_last_run_is_named():
@@ -132,16 +118,14 @@ def test_a_value_that_changed_since_the_last_run_is_named():
     assert why(graph())["corpus eng"] == "eng.txt changed"
     Path("eng.txt").write_text("This is eng.\n")
     matched.cache_clear()
-    (graph().result("evaluate", "eng").record).unlink()
+    evaluation = graph().result("evaluate", "eng")
+    evaluation.record.unlink()
     assert why(graph()) == {}, "what is made of it is there"
-    (graph().result("convert", "eng").record).unlink()
-    path = graph().result("evaluate", "eng").path
-    assert why(graph()) == {"evaluate": f"{path} is missing", "convert": "runs because evaluate does"}
-    checkpoint = Path(
-        "results/checkpoints", graph(train={"seed": 43}).result("train", "eng").name, "step-00001200.json"
-    )
-    write_json(checkpoint, {})
-    assert why(graph(train={"seed": 43}))["train"] == "train.seed 42 -> 43; continues after step 1,200"
+    graph().result("convert", "eng").record.unlink()
+    assert why(graph()) == {"evaluate": f"{evaluation.path} is missing", "convert": "runs because evaluate does"}
+    training = (other := graph(train={"seed": 43})).result("train", "eng")
+    write_json(f"results/checkpoints/{training.name}/step-00001200.json", {})
+    assert why(other)["train"] == "train.seed 42 -> 43; continues after step 1,200"
 
 
 def test_links_lead_to_what_a_model_uses_now():
@@ -160,40 +144,32 @@ def test_links_lead_to_what_a_model_uses_now():
 
 
 def test_clean_lists_what_nobody_asks_for_and_nothing_else():
-    models = {
-        "m": {"languages": ["eng", "deu"], "evaluation": {"suites": ["english_basics"]}},
-        "more": {"model": {"source": "m"}},
-    }
+    of_two = {"languages": ["eng", "deu"], "evaluation": {"suites": ["english_basics"]}}
+    models = {"m": of_two, "more": {"model": {"source": "m"}}}
     configuration = made(models, targets=["deu"], experiments={"seeds": {"base": "m", "seeds": 2}})
     finish(configuration, "deu", "m", "more", *(cell.name for cell in configuration.cells["seeds"]))
-    assert listed(Graph(configuration)) == set()
+    assert {*map(str, unused(Graph(configuration)))} == set()
     training = Graph(configuration).result("train", "m").name
     kept = [f"results/checkpoints/{training}", f"results/unfinished/train/{training}", f"results/train/.{training}.tmp"]
     for path in kept:
         Path(path).mkdir(parents=True)
-    assert listed(Graph(configuration)) == set()
-    former = made({"gone": models["m"] | {"train": {"seed": 9}}})
+    assert {*map(str, unused(Graph(configuration)))} == set()
+    former = made({"gone": of_two | {"train": {"seed": 9}}})
     finish(former, "gone")
-    lost = {each.stage.stage: each.name for each in Graph(former).of_model("gone")}
-    found = listed(Graph(configuration))
-    expected = {f"results/{stage}/{lost[stage]}" for stage in ("train", "export", "evaluate", "score")}
-    expected |= {
-        f"results/settings/{stage}/{lost[stage]}.json" for stage in ("train", "export", "evaluate", "score", "convert")
-    }
-    assert found == expected | {"results/of/gone", f"results/settings/run/{lost['train']}.json"}
+    stages = ("train", "export", "evaluate", "score", "convert")
+    lost = {each.settings_file: each.path for each in Graph(former).of_model("gone") if each.stage.stage in stages}
+    expected = {*map(str, [*lost, *lost.values()])} - {"converted/gone"}
+    (run,) = (f"results/settings/run/{path.name}.json" for path in lost.values() if path.parent.name == "train")
+    assert {*map(str, unused(Graph(configuration)))} == expected | {"results/of/gone", run}
 
 
 def test_models_that_share_a_training_keep_the_same_snapshots():
     """They would all have those of the first one; other run settings may differ."""
-    one = {"languages": ["eng"], "run": {"snapshots": [1], "log_every": 9}}
-    asked = graph(
-        {"one": one, "two": {"languages": ["eng"], "run": {"snapshots": [1]}}, "three": {"languages": ["eng"]}}
-    )
-    asked.of_model("one")
-    asked.of_model("two")
-    with pytest.raises(
-        UserError, match=r"run.snapshots of model three = \[\]: \[1.*\] is expected, as model one has it"
-    ):
+    runs = {"one": {"snapshots": [1], "log_every": 9}, "two": {"snapshots": [1]}, "three": {}}
+    asked = graph({name: {"languages": ["eng"], "run": run} for name, run in runs.items()})
+    assert asked.of_model("one") and asked.of_model("two")
+    line = r"run.snapshots = \[\] of model three: \[1.*\] is expected, as model one has it"
+    with pytest.raises(UserError, match=line):
         asked.of_model("three")
     graph({"three": {"languages": ["eng"]}}).of_model("three")
 

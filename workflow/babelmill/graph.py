@@ -198,19 +198,17 @@ class Graph:
                 result.models.append(model)
 
         add(self.final(model))
-        self._refuse_other_snapshots(model, found.values())
+        self._refuse_other_snapshots(model)
         order = list(STAGES)
         return sorted(found.values(), key=lambda each: order.index(each.stage.stage))
 
-    def _refuse_other_snapshots(self, model: str, results: Iterable[Result]) -> None:
+    def _refuse_other_snapshots(self, model: str) -> None:
         """Raise a UserError if a model shares its training with one that keeps other snapshots: it would get these."""
-        asked = self.configuration.model(model).run.snapshots
-        for training in (each for each in results if each.stage.stage == "train" and self.is_of(model, each)):
-            if (kept := self.configuration.model(training.owner).run.snapshots) != asked:
-                raise UserError(
-                    f"run.snapshots of model {model} = {asked}: {kept} is expected, as model {training.owner} has it:"
-                    " both are one training"
-                )
+        resolved = self.configuration.model(model)
+        owner = self.result("train", model).owner if resolved.trained else model
+        if (kept := self.configuration.model(owner).run.snapshots) != resolved.run.snapshots:
+            expected = f"{kept} is expected, as model {owner} has it: both are one training"
+            raise resolved.refused("run.snapshots", expected)
 
     def write(self, result: Result) -> None:
         """Write the settings file of a result and, of a training, its run settings, if they differ."""
@@ -230,13 +228,10 @@ class Graph:
         for result in self.of_model(model):
             self.write(result)
 
-    def places(self, model: str) -> dict[str, str]:
-        """Return {title: path} of the results of a model, and of its submission to a challenge."""
-        more = [
-            self.result("submission", model, part)
-            for part in STAGES["submission"].parts(self.configuration.model(model))
-        ]
-        return {each.title_for(model): each.path.as_posix() for each in [*self.of_model(model), *more]}
+    def own(self, model: str) -> list[Result]:
+        """Return the results of a model that carry their key, without those of a model that it continues."""
+        named = (each for each in self.of_model(model) if each.stage.named is None)
+        return [each for each in named if each.title_for(model) == each.title]
 
     def run_settings(self, model: str) -> RunSettings:
         """Return how the training of a model is monitored and saved."""
@@ -250,9 +245,9 @@ class Graph:
 
     def begin(self, model: str) -> None:
         """Keep what a model asks for now, for `babelmill why`, and renew the links to what it uses."""
-        results = self.of_model(model)
-        write_if_changed(ASKED / f"{model}.json", {each.title_for(model): each.asked for each in results})
-        own = [each for each in results if each.title_for(model) == each.title and each.stage.named is None]
+        asked = {each.title_for(model): each.asked for each in self.of_model(model)}
+        write_if_changed(ASKED / f"{model}.json", asked)
+        own = self.own(model)
         counts = Counter(each.stage.stage for each in own)
         links = dict[Path, str]()
         for each in own:

@@ -430,8 +430,8 @@ class TrainStage(Stage):
     @classmethod
     def asked(cls, configuration: Configuration, resolved: ResolvedModel, part: str) -> dict[str, Any]:
         """Name the weights that training begins with; for a model of this workflow, the default ones of its export."""
-        source, continued, begin_with = resolved.source, resolved.continued, None
-        if source:
+        continued, begin_with = resolved.continued, None
+        if resolved.model.source:
             average = continued and continued.export.default_variant == "ema"
             begin_with = "ema.safetensors" if average else "model.safetensors"
         model = resolved.model.model_copy(update={"source": called(resolved), **schema.Model.neutral("revision")})
@@ -439,7 +439,7 @@ class TrainStage(Stage):
         fields |= {"labels": resolved.labels} if resolved.learns_labels else {}
         return fields | given(
             begin_with=begin_with,
-            shape=source and source.beside,
+            shape=resolved.beside,
             bytes_per_word=resolved.train.max_words and inputs.bytes_per_word(resolved),
         )
 
@@ -620,8 +620,7 @@ class ConvertStage(NamedStage):
         if not resolved.trained:
             name = resolved.name
             raise UserError(f"model {name} is not trained here (train: none): the target is baselines/{name}.json")
-        if rules := submissions.rules_of_model(resolved):
-            submissions.refuse_more_words(resolved, rules)
+        submissions.refuse_more_words(resolved)
 
     @classmethod
     def reads(cls, resolved: ResolvedModel, part: str) -> Reads:
@@ -799,7 +798,7 @@ def source_of(resolved: ResolvedModel, stage: str) -> list[tuple[str, str, str]]
     """Return the job that makes what a model continues: a stage of a model of this workflow, or `base_model`."""
     if resolved.continued:
         return [(stage, resolved.continued.name, "")]
-    return [("base_model", resolved.name, "")] if resolved.source else []
+    return [("base_model", resolved.name, "")] if resolved.model.source else []
 
 
 def exported(resolved: ResolvedModel) -> list[tuple[str, str, str]]:

@@ -10,6 +10,7 @@ import gc
 import os
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
@@ -31,15 +32,13 @@ def package_of_rules():
     if isinstance(folder, os.PathLike):
         rules = Path(folder).resolve()
         return str(next(folder for folder in rules.parents if (folder / "babelmill/__init__.py").is_file()))
-    (version,) = re.findall('__version__ = "(.+)"', Path(workflow.source_path("../babelmill/__init__.py")).read_text())
-    try:
-        import babelmill
-    except ModuleNotFoundError:
-        babelmill = None
-    if getattr(babelmill, "__version__", None) != version:
+    text = Path(workflow.source_path("../babelmill/__init__.py")).read_text()
+    [(line, version)] = re.findall('(__version__ = "(.+)")', text)
+    installed = find_spec("babelmill")
+    if installed is None or line not in Path(installed.origin).read_text():
         name = folder.get_path_or_uri(secret_free=True)
         sys.exit(f"error: {name} needs babelmill {version} in the environment of Snakemake: install its wheel there")
-    return str(Path(babelmill.__file__).resolve().parents[1])
+    return str(Path(installed.origin).resolve().parents[1])
 
 
 PACKAGE = package_of_rules()
@@ -63,12 +62,10 @@ def package_alone():
     """
     if not Path(PACKAGE, "babelmill/project").is_dir():  # a clone
         return PACKAGE
-    folder, package = Path(".snakemake/babelmill_alone").absolute(), Path(PACKAGE, "babelmill")
-    if not (folder / "babelmill").exists() or not (folder / "babelmill").samefile(package):
-        folder.mkdir(parents=True, exist_ok=True)
-        link = folder / f"link.{os.uname().nodename}.{os.getpid()}"
-        link.symlink_to(package)
-        link.replace(folder / "babelmill")
+    folder = Path(f".snakemake/babelmill_alone{PACKAGE}").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (folder / "babelmill").symlink_to(Path(PACKAGE, "babelmill"))
     return str(folder)
 
 
@@ -129,27 +126,23 @@ def load_configuration():
             if workflow.is_main_process:
                 raise
             configuration = Configuration([])  # edited since: a job of a cluster reads nothing but its settings
-    rules = {*STAGES, "all", "report", "experiment", "publish_all"}
-    rules |= {f"publish_{name}" for name in configuration.groups}
-    for key in ("groups", "experiments"):
-        if taken := getattr(configuration.top, key).keys() & rules:
-            raise UserError(
-                f"{configuration.origin(key)}: {key}.{min(taken)}: a rule has this name; choose another name"
-            )
+    rules = {*STAGES, "all", "report", "experiment", *(f"publish_{name}" for name in ["all", *configuration.groups])}
+    if taken := rules & configuration.groups.keys():
+        where = configuration.origin_of_name(min(taken))
+        raise UserError(f"{where}: {min(taken)}: a rule has this name; choose another name")
     return configuration
 
 
 @functools.cache
 def of_other_runs():
     """Return the results of Snakemakes that run in this folder now. The lock keeps this one from making them."""
-    if not workflow.execution_settings.lock:
-        return set()
     return {line for file in Path(".snakemake/locks").glob("*.output.lock") for line in file.read_text().splitlines()}
 
 
 def leave_alone(path):
     """Return whether another run may read the settings of a result now: then this one must not change them."""
-    return workflow.dryrun or not of_other_runs().isdisjoint({str(path), str(path / manifest.NAME)})
+    of_result = {str(path), str(path / manifest.NAME)}
+    return workflow.dryrun or (workflow.execution_settings.lock and not of_other_runs().isdisjoint(of_result))
 
 
 CONFIG = load_configuration()
@@ -199,18 +192,12 @@ def ask_for_existence_alone():
 
 
 @functools.cache
-def forced():
-    """Return the rules and files that the user forces: with -R, or the targets with --force."""
-    targets = workflow.dag_settings.targets if workflow.dag_settings.forcetargets else ()
-    return {str(each) for each in [*workflow.dag_settings.forcerun, *targets]}
-
-
-@functools.cache
 def is_made_anew(result):
-    """Return whether the user forces a result that is there, or one that it is made from."""
+    """Return whether the user forces a result that is there, or one that it is made from: -R, or targets with --force."""
+    asked = workflow.dag_settings
+    forced = [*asked.forcerun, *(asked.targets if asked.forcetargets else ())]
     names = {result.stage.stage, str(result.path), str(result.record)}
-    is_forced = workflow.dag_settings.forceall or not forced().isdisjoint(names)
-    return is_forced or any(map(is_made_anew, result.upstream))
+    return asked.forceall or not names.isdisjoint(map(str, forced)) or any(map(is_made_anew, result.upstream))
 
 
 def inputs_of(result):
@@ -260,22 +247,14 @@ def named_inputs(stage):
     return of
 
 
-def deliverables(models):
-    """Return an input function: what models are made for."""
+def deliverables(models, published=False):
+    """Return an input function: what models are made for, or what the publishing of those that are trained leaves."""
 
     @one_line
     def of(wildcards):
+        if published:
+            return [f"published/{model}.json" for model in models if CONFIG.is_trained(model)]
         return [deliverable(CONFIG, model).named.format(model=model) for model in models]
-
-    return of
-
-
-def receipts(group):
-    """Return an input function: what the publishing of a group of models leaves."""
-
-    @one_line
-    def of(wildcards):
-        return [f"published/{model}.json" for model in CONFIG.models_of([group]) if CONFIG.is_trained(model)]
 
     return of
 
@@ -296,22 +275,22 @@ def of_models(stage, about):
     """Return an input function: the inputs of a report or an experiment, which is written whenever it is asked for."""
 
     @functools.cache
-    def write(name):
-        GRAPH.write_file(SETTINGS / stage.stage / f"{name}.json", about(GRAPH, name), output := stage.path_of(name))
-        workflow.dag.forcefiles.add(str(output))
+    def settings_of(name):
+        """Write the settings file, in the main process, and return its path."""
+        path, output = SETTINGS / stage.stage / f"{name}.json", stage.path_of(name)
+        if workflow.is_main_process:
+            GRAPH.write_file(path, about(GRAPH, name), output)
+            workflow.dag.forcefiles.add(str(output))
+        return str(path)
 
     @one_line
     def of(wildcards):
         (name,) = wildcards
-        if workflow.is_main_process:
-            write(name)
-            for target in map(Path, workflow.dag_settings.targets):  # see `write_settings_of_targets`
-                if stage.path_of(target.stem) == target:
-                    write(target.stem)
-        return {
-            "settings": ancient(str(SETTINGS / stage.stage / f"{name}.json")),
-            "models": [str(GRAPH.final(model).path) for model in CONFIG.models_of(name.split("+"))],
-        }
+        for target in map(Path, workflow.dag_settings.targets):  # see `write_settings_of_targets`
+            if stage.path_of(target.stem) == target:
+                settings_of(target.stem)
+        models = [str(GRAPH.final(model).path) for model in CONFIG.models_of(name.split("+"))]
+        return {"settings": ancient(settings_of(name)), "models": models}
 
     return of
 

@@ -23,12 +23,12 @@ rule publish:
         "python -m babelmill.publish {input.settings:q} --threads {threads}"
 
 
-for group in [*CONFIG.groups, "all"]:
+for group, models in {**CONFIG.groups, "all": CONFIG.targets()}.items():
 
     rule:
         """Publish the models of a group (`publish_tier1`), or of `targets:` (`publish_all`), on the Hub."""
         name:
             f"publish_{group}"
         input:
-            receipts(group),
+            deliverables(models, published=True),
         localrule: True

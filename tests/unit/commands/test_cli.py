@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.cli import COMMANDS
-from babelmill.config.languages import read_table
+from babelmill.cli import COMMANDS, main
 from conftest import ROOT
 
 SCRIPT = Path(sys.executable).with_name("babelmill")
 
 
 def babelmill(*arguments, cwd=ROOT, **environment) -> subprocess.CompletedProcess:
-    variables = os.environ | environment
-    return subprocess.run([SCRIPT, *arguments], cwd=cwd, env=variables, capture_output=True, text=True)
+    return subprocess.run([SCRIPT, *arguments], cwd=cwd, env=os.environ | environment, capture_output=True, text=True)
 
 
 def test_the_help_is_a_screenful_and_names_every_command():
@@ -30,11 +28,11 @@ def test_the_help_is_a_screenful_and_names_every_command():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_a_help_of_its_own(command):
-    done = babelmill(command, "--help")
-    assert done.returncode == 0 and done.stdout.startswith(f"usage: babelmill {command}")
-    module = importlib.import_module(f"babelmill.commands.{command}")
-    assert module.__doc__.splitlines()[0] in done.stdout
+def test_every_command_has_a_help_of_its_own(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    shown, module = capsys.readouterr().out, importlib.import_module(f"babelmill.commands.{command}")
+    assert shown.startswith(f"usage: babelmill {command}") and module.__doc__.splitlines()[0] in shown
 
 
 def test_an_error_is_one_line(tmp_path):
@@ -47,20 +45,12 @@ def test_an_error_is_one_line(tmp_path):
         assert done.stderr.count("\n") == 1
 
 
-def test_a_reader_that_has_enough_is_no_error():
-    """`babelmill config eng deu ... | head -1`, with far more output than a pipe holds."""
-    codes = " ".join(read_table(ROOT / "config/languages.tsv"))
-    command = f"{SCRIPT} config {codes} {codes} | head -1"
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stderr == "" and ": languages " in done.stdout
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["status", "--help"], ["plan"], ["show", "nothing"]])
 def test_a_reader_that_is_gone_is_no_traceback(arguments):
     """Whatever is written last, to standard output or to standard error, and when Python ends."""
     read, write = os.pipe()
     os.close(read)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment = os.environ | {"PYTHONUNBUFFERED": ""}
     for streams in ({"stdout": write, "stderr": subprocess.PIPE}, {"stdout": subprocess.PIPE, "stderr": write}):
         done = subprocess.run([SCRIPT, *arguments], cwd=ROOT, env=environment, text=True, **streams)
         assert "Error" not in (done.stderr or "") and "Traceback" not in (done.stdout or "")

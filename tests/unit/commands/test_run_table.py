@@ -67,9 +67,8 @@ def test_damaged_results_are_named_and_the_others_are_listed(interrupted):
     record.write_text(record.read_text().replace('"stage"', '"state"'))
     (interrupted / "attempt.json").write_text("{}")
     _, found, below = listed()
-    assert re.fullmatch(
-        r"not read: /.*/results/evaluate/eng-\w+/manifest.json: was changed after it was written.*", below[0]
-    )
+    line = r"not read: /.*/results/evaluate/eng-\w+/manifest.json: was changed after it was written.*"
+    assert re.fullmatch(line, below[0])
     assert below[1:] == [f"not read: results/checkpoints/{interrupted.name}: KeyError: 'steps'"]
     (place,) = Path("results/checkpoints").glob("eng-*")
     assert [*found] == [place.name], "its run is in the checkpoints"

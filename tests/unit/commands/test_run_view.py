@@ -14,8 +14,7 @@ import pytest
 from babelmill.commands.run_view import FailedJob, RunView, summary
 from babelmill.config.resolve import Configuration
 from babelmill.core.bars import TERMINAL
-from babelmill.graph import MODELS_OF, Graph
-from babelmill.stages import STAGES
+from babelmill.graph import Graph
 
 OF_A_MODEL = ["corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
 
@@ -34,8 +33,7 @@ def test_a_line_as_each_stage_begins_and_one_with_its_figures_as_it_ends(built):
             end = rf"^[\d:]+ +\[\d+/14\] +{stage} +{name} +(?:\d+ s|\d+:\d\d)  {re.escape(said[stage])}$"
             assert len(re.findall(end, output, re.MULTILINE)) == 1, (stage, model, output)
         assert f"\n{model}  {said['convert']}\n" in output.partition("14/14")[2]
-        documents = json.loads((built / f"results/of/{model}/corpus/manifest.json").read_text())["figures"]["documents"]
-        assert said["corpus"].startswith(f"{documents['train']} documents, ")
+        assert re.match(r"\d+ documents, ", said["corpus"])
         assert re.match(r"8 steps, [0-9.]+ k tokens, [0-9.k ]+ words, validation loss \d", said["train"])
         assert said["convert"] == f"33.5 k parameters, {said['evaluate']}: converted/{model}"
     assert re.findall(r"\[(\d+)/14\]", output) == [str(count) for count in range(1, 15)]
@@ -62,36 +60,19 @@ def test_a_stage_beside_the_plugin_says_warnings(tmp_path, beside, said):
 def view(monkeypatch, **options) -> RunView:
     """The view of a run that is no dry run."""
     monkeypatch.setenv(TERMINAL, "")  # which the view sets for the stages
-    usual = {"dryrun": False, "quiet": set(), "printshellcmds": False, "verbose": False}
+    usual = dict.fromkeys(("dryrun", "quiet", "printshellcmds", "verbose"), False)
     return RunView(SimpleNamespace(**(usual | options)))
 
 
 def event(name: str, number: int, rule: str, **more) -> logging.LogRecord:
     """An event of Snakemake about a job."""
     about = {"event": name, "jobid": number, "job_id": number, "rule_name": rule, "wildcards": {"result": "eng-1"}}
-    return logging.makeLogRecord(
-        about | {"output": ["x"], "rule_msg": None, "local": True, "levelno": logging.INFO} | more
-    )
+    about |= {"output": ["x"], "rule_msg": None, "local": True, "levelno": logging.INFO}
+    return logging.makeLogRecord(about | more)
 
 
 def message(text: str, level: int = logging.INFO) -> logging.LogRecord:
     return logging.makeLogRecord({"msg": text, "levelno": level})
-
-
-def test_a_dry_run_beside_another_run_is_a_preview(capfd, monkeypatch):
-    text = "Error: Directory cannot be locked. Another Snakemake instance is running."  # its own words
-    view(monkeypatch, dryrun=True).show(message(text))
-    assert capfd.readouterr().out == "note: another run works in this folder now; this is only a preview\n"
-
-
-def test_a_line_names_the_models_that_ask_for_a_result(capfd, monkeypatch):
-    shown = view(monkeypatch)
-    shown.show(event("job_info", 99, "all", output=[]))
-    monkeypatch.setitem(MODELS_OF, STAGES["train"].path_of("eng-1"), ["eng", "more"])
-    for number, stage in enumerate(("train", "convert")):
-        shown.show(event("job_info", number, stage))
-    lines = [line.split(maxsplit=1)[1] for line in capfd.readouterr().err.splitlines()]
-    assert lines == ["train       eng-1 (eng, more)  begins", "convert     eng-1     begins"]
 
 
 def test_a_job_that_fails_says_its_last_words(capfd, monkeypatch, tmp_path):
@@ -104,15 +85,18 @@ def test_a_job_that_fails_says_its_last_words(capfd, monkeypatch, tmp_path):
         shown.show(event("job_info", number, "train"))
         shown.show(event("job_error", number, "train", log=[str(log)], rule_msg=why, levelno=logging.ERROR))
     lines = [line for line in capfd.readouterr().err.splitlines() if "begins" not in line]
-    assert [(line.split()[1], line.partition(" s  ")[2]) for line in lines] == [
-        ("failed", "too little text"),
-        ("stopped", "step 3"),
-        ("failed", "job 7 FAILED"),
-    ]
+    said = [" ".join([line.split()[1], line.partition(" s  ")[2]]) for line in lines]
+    assert said == ["failed too little text", "stopped step 3", "failed job 7 FAILED"]
 
 
 def test_messages_of_snakemake_are_shown_once_and_say_what_no_log_knows(capfd, monkeypatch):
-    """It says again and again that it was interrupted. Of a job that was killed, it alone knows."""
+    """It says again and again that it was interrupted. Of a job that was killed, it alone knows.
+
+    A dry run beside another run is a preview.
+    """
+    locked = message("Error: Directory cannot be locked. Another Snakemake instance is running.")  # its own words
+    view(monkeypatch, dryrun=True).show(locked)
+    assert capfd.readouterr().out == "note: another run works in this folder now; this is only a preview\n"
     shown, quiet = view(monkeypatch), view(monkeypatch, quiet={"all"})
     job = "RuleException:\nCalledProcessError in file \"/x/rules/train.smk\", line 36:\nCommand 'a\nb' "
     ends = ("died with <Signals.SIGKILL: 9>.", "returned non-zero exit status 137.", "returned non-zero exit status 1.")
@@ -132,13 +116,9 @@ def test_the_end_says_what_failed_and_what_continues(folder):
     Path("stopped.log").write_text("12:00:00 step 5 is saved; the same command continues from there\n")
     Path("failed.log").write_text("\n".join(f"12:00:00 line {i}" for i in range(9)) + "\n12:00:01 error: no text\n")
     stopped, failed = FailedJob("train", "eng-1", [Path("stopped.log")], 1), [Path("failed.log")]
-    for complete, end in (
-        (True, " in 1:01"),
-        (False, ", interrupted after 1:01: the same command continues from here"),
-    ):
-        for ended in ([], [stopped]):
-            text = summary(graph, ["eng", "deu"], ended, complete, 61)
-            assert text.splitlines()[-1] == f"0 of 2 models converted{end}"
+    for complete, end in (True, " in 1:01"), (False, ", interrupted after 1:01: the same command continues from here"):
+        text = summary(graph, ["eng", "deu"], [stopped], complete, 61)
+        assert text.splitlines()[-1] == f"0 of 2 models converted{end}"
     jobs = [stopped, FailedJob("corpus", "deu-1", failed, 2), FailedJob("export", "eng-1", [Path("no.log")], 1)]
     first, *lines, last = summary(graph, ["eng", "deu"], jobs, False, 61).strip().splitlines()
     assert first == "0 of 2 models converted, 2 jobs failed:"

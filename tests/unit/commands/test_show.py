@@ -72,38 +72,28 @@ def test_the_beginning_of_a_text_may_be_empty(tmp_path):
     assert trying.unmask(publish("eurobert", tmp_path / "eurobert"), "")
 
 
-class Screen(io.StringIO):
-    """A terminal."""
-
-    def isatty(self):
-        return True
-
-
 def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
     """The scores on suites, too. A text is tried even if it is empty. A terminal obeys nothing in a name."""
     folder = publish("gpt2", tmp_path / "gpt")
     score = {"value": 1.5, "standard_error": 0.01, "nats_per_token": 2.0}
-    evaluation = {
-        "metrics": described(["causal", "unigram"]),
-        "variants": {"main": {"causal": score}},
-        "unigram": score,
-        "documents": {"scored": 2, "of": 2},
-    }
+    evaluation = {"metrics": described(["causal", "unigram"]), "variants": {"main": {"causal": score}}}
+    evaluation |= {"unigram": score, "documents": {"scored": 2, "of": 2}}
     share = {"score": 0.73, "n": 2000, "interval": [0.68, 0.78]}
     methods = {"causal": {"pairs": share, "paradigms": share, "by_phenomenon": {"all": share}}}
     found = {"headline": {"of": "pairs", "method": "causal"}, "languages": {"eng": {"methods": methods}}}
     figures = {"evaluation": evaluation, "scores": {"blimp": found}}
     manifest.write(folder, any_settings("convert", languages=["eng"]), ["config.json"], figures=figures)
     folder = folder.rename(tmp_path / "gpt\x1b[2J")
-    monkeypatch.setattr(sys, "stdout", Screen())
+    monkeypatch.setattr(sys, "stdout", screen := io.StringIO())
+    screen.isatty = lambda: True
     assert cli.run(["show", str(folder)]) == 0
-    assert "gpt\\x1b[2J\n" in sys.stdout.getvalue()
+    assert "gpt\\x1b[2J\n" in screen.getvalue()
     monkeypatch.undo()
     show.run(argparse.Namespace(folder=folder, masked=None, prompt="", held_out=None))
     shown = capsys.readouterr().out
-    assert re.search(
-        r"\n  validation text +eng +causal +1\.500 +1\.480 to 1\.520 +1\.500 +bits per byte +not better than simple\n",
-        shown,
+    line = (
+        r"\n  validation text +eng +causal +1\.500 +1\.480 to 1\.520 +1\.500 +bits per byte +not better than simple\n"
     )
+    assert re.search(line, shown)
     assert re.search(r"\n  blimp +eng +causal +73\.0 +68\.0 to 78\.0 +50\.0 +%\n", shown)
     assert shown.count("...\n") == 1

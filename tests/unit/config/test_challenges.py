@@ -9,6 +9,7 @@ from babelmill.config.snapshots import BABYLM
 from babelmill.config.submissions import rules_of_model, submission_of
 from babelmill.core.files import UserError
 from babelmill.graph import Graph
+from babelmill.stages import STAGES
 from helpers.stages import settings_of
 
 SIZES = {"babylm_strict": "base", "babylm_strict_small": "small", "babylm_multilingual": "multilingual"}
@@ -37,14 +38,9 @@ def test_a_preset_gives_the_text_the_length_the_snapshots_and_the_suites(name):
 
 
 def test_all_of_the_text_is_trained_on_whatever_is_said_of_other_text():
-    made = configuration(
-        more={"corpus": {"builtin": "python-docs", "files": ["a.txt"], "budget": 3, "deduplicate": True}}
-    )
-    corpus = made.corpus("babylm_strict_small").corpus
-    assert [part.repository for part in corpus.hub] == [
-        "BabyLM-community/BabyLM-2026-Strict-Small",
-        "BabyLM-community/BabyLM-dev",
-    ]
+    others = {"builtin": "python-docs", "files": ["a.txt"], "budget": 3, "deduplicate": True}
+    corpus = configuration(more={"corpus": others}).corpus("babylm_strict_small").corpus
+    assert [part.repository.rpartition("/")[2] for part in corpus.hub] == ["BabyLM-2026-Strict-Small", "BabyLM-dev"]
     assert not (corpus.files or corpus.builtin or corpus.budget or corpus.validation_share or corpus.deduplicate)
     own = {"languages": {"babylm_strict_small": {"corpus": {"files": ["a.txt"], "validation_files": ["b.dev"]}}}}
     assert configuration(more=own).corpus("babylm_strict_small").corpus.files == ["a.txt"]
@@ -67,35 +63,26 @@ def test_an_unknown_submission_is_refused_with_the_nearest():
         rules_of_model(made.model("mine"))
 
 
+ELSEWHERE = {"model": {"source": "./a"}, "tokenizer": {"prefix_space": False}}
 CONTINUES = {"models": {"more": {"like": "mine", "model": {"source": "mine"}}}}
 
 
 @pytest.mark.parametrize(
     ("more", "entry", "model", "words"),
     [
-        (
-            {},
-            {"train": {"max_words": "101M"}},
-            "mine",
-            "train.max_words = 101000000 of model mine: .* 100,000,000 at most",
-        ),
+        ({}, {"train": {"max_words": "101M"}}, "mine", "train.max_words = 101000000 of .* 100,000,000 at most"),
         ({}, {"train": {"max_words": None}}, "mine", "train.max_words = None of model mine: .* 100,000,000 at most"),
-        (
-            {},
-            {"model": {"source": "./a"}, "tokenizer": {"prefix_space": False}},
-            "mine",
-            "model.source = './a': .* a model of this workflow",
-        ),
-        (CONTINUES, {}, "more", "train.max_words = 100000000 of model more, 100000000 of model mine"),
+        ({}, ELSEWHERE, "mine", "model.source = './a' of .* a model of this workflow"),
+        (CONTINUES, {}, "more", "train.max_words = 100000000 of model more: .* in all, with 100000000 of model mine"),
     ],
 )
 def test_the_limit_of_words_holds_for_what_is_submitted(more, entry, model, words):
     made = configuration(more=more, **entry)
-    with pytest.raises(UserError, match=rf"^config/(config|presets/babylm_strict_small).yaml.*: {words}"):
-        submission_of(made, model)
-    assert submission_of(configuration(more=CONTINUES, train={"max_words": "40M"}), "more"), (
-        "together 80 of 100 million"
-    )
+    for stage in ("convert", "submission"):
+        with pytest.raises(UserError, match=rf"^config/(config|presets/babylm_strict_small).yaml.*: {words}"):
+            STAGES[stage].refuse(made, made.model(model), "")
+    fewer = configuration(more=CONTINUES, train={"max_words": "40M"})
+    STAGES["convert"].refuse(fewer, fewer.model("more"), "")  # together 80 of 100 million
 
 
 def test_suites_of_a_language_cover_every_text_in_it():

@@ -1,14 +1,14 @@
 """The configuration: layers, coercion, and errors that name file, key, value and what is allowed."""
 
 import json
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
+from babelmill.cli import main
 from babelmill.config.entries import User
-from babelmill.config.inputs import hub_datasets
+from babelmill.config.inputs import few_documents, hub_datasets
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS
@@ -70,18 +70,15 @@ def test_parts_of_datasets_have_one_spelling(folder):
     ]
 
 
-def test_config_command_prints_values_and_their_layers(tmp_path):
-    def run(*arguments):
-        command = [sys.executable, "-m", "babelmill", "config", *arguments]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-    done = run("eng", "--profile", "profiles/demo", "--config", "train={max_steps: 50}")
-    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+def test_config_command_prints_values_and_their_layers(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    words = ["config", "eng", "--changed", "--profile", "profiles/demo", "--config"]
+    assert main([*words, "train={max_steps: 50, clip_norm: 2.0}"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "train.clip_norm" not in lines and not any("config/defaults.yaml" in line for line in lines.values())
     assert lines["train.max_steps"].split()[1:] == ["50", "--config"], "what the user types beats the demo"
     assert "config/demo.yaml" in lines["train.sequence_lengths"]
     assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
-    bad = run("enf")
-    assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr
 
 
 def test_a_table_of_languages_that_an_editor_has_changed_is_refused(tmp_path):
@@ -89,3 +86,27 @@ def test_a_table_of_languages_that_an_editor_has_changed_is_refused(tmp_path):
     path.write_text((ROOT / "config/languages.tsv").read_text().replace("eng\tEnglish\t", "eng English "))
     with pytest.raises(UserError, match=r"languages\.tsv: eng English .*, with tabs between them, are expected"):
         read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "count"),
+    [
+        ({"document": "file"}, "2"),
+        ({"document": "2000 words"}, "10"),
+        ({"document": "100 words"}, None),
+        ({"document": "line"}, None),
+        ({"document": "paragraph"}, None),
+        ({"document": "2000 words", "validation_share": 0.4}, None),
+        ({"document": "file", "validation_files": ["a.txt"]}, None),
+        ({"document": "file", "builtin": "python-docs"}, None),
+        ({"document": "file", "files": ["*"], "format": "jsonl"}, None),
+    ],
+)
+def test_files_and_many_words_are_few_documents_and_else_nothing_is_said(folder, corpus, count):
+    """Of two files of 60 kB each."""
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("word " * 12_000)
+    values = {"files": ["*.txt"], "validation_share": 0.02} | corpus
+    note = few_documents(configuration({"languages": {"eng": {"corpus": values}}}).corpus("eng"))
+    said = f"validation_share = 0.02 of {count} documents; set corpus.document: 300 words"
+    assert said in (note or "") if count else note is None

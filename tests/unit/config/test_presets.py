@@ -56,12 +56,9 @@ def test_auto_follows_the_tier():
     assert sizes == [(768, 2560, 12), *[(384, 1280, 12)] * 2, (768, 3072, 12)], "the published ones"
 
 
-GPT2 = {"model_type": "gpt2", "n_layer": 8, "n_head": 8}
-
-
 def test_a_model_of_another_type_has_none_of_a_presets_keys():
-    llama = {"model_type": "llama", "hidden_size": 64}
-    for config, whole in ((llama, llama), ({"n_embd": 64}, GPT2 | {"n_embd": 64})):
+    llama, gpt2 = {"model_type": "llama", "hidden_size": 64}, {"model_type": "gpt2", "n_layer": 8, "n_head": 8}
+    for config, whole in ((llama, llama), ({"n_embd": 64}, gpt2 | {"n_embd": 64})):
         made = configuration({"preset": "gpt2_30m", "models": {"eng": {"model": {"config": config}}}})
         assert made.model("eng").model.config == whole
 

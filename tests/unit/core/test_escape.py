@@ -1,10 +1,9 @@
 """Text from outside, as it is written into lines, Markdown and .csv files."""
 
 import ast
-import csv
-import io
+import html
 import random
-from html.parser import HTMLParser
+import re
 
 import pytest
 from markdown_it import MarkdownIt
@@ -19,25 +18,10 @@ PIECES += ["<script>", "</td>", "<!--", "-->", "&lt;", "&#33;", "&amp", "[x](y)"
 HOSTILE = "mit |\n\n<script>alert(1)</script>\n---\n[x](https://a.b) # *h*"
 
 
-class Page(HTMLParser):
-    """Collects the tags and the text of HTML."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.tags, self.text = [], ""
-        self.feed(RENDERER.render(text))
-        self.text = " ".join(self.text.split())
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-
-    def handle_data(self, data):
-        self.text += data
-
-    def handle_comment(self, data):
-        self.tags.append("comment")
-
-    handle_decl = handle_pi = handle_comment
+def page(text: str) -> tuple[list[str], str]:
+    """Return the tags and the text of the HTML that Markdown gives."""
+    made = RENDERER.render(text)
+    return re.findall(r"<([^/\s>][^\s>]*)", made), " ".join(html.unescape(re.sub("<[^>]*>", "", made)).split())
 
 
 def texts(count: int) -> list[str]:
@@ -78,12 +62,12 @@ def test_a_renderer_shows_exactly_the_text(write):
         if write is escape.code or written.startswith("`"):
             shown = shown.replace("\\|", "\\x5c|")
         assert "\n" not in written
-        for page, around in ((Page(written), ""), (Page(f"x {written} y"), "x y")):
-            assert set(page.tags) <= {"p", "code"}, (text, written)
-            assert page.text == (f"x {shown} y" if around else shown), (text, written)
-        page = Page(f"| x | y |\n|---|---|\n| {escape.cell(written)} | z |")
-        assert " ".join(tag for tag in page.tags if tag != "code") == "table thead tr th th tbody tr td td"
-        assert page.text.replace(" ", "") == f"xy{shown}z".replace(" ", ""), (text, written)
+        for around in ("{}", "x {} y"):
+            tags, found = page(around.format(written))
+            assert {*tags} <= {"p", "code"} and found == around.format(shown), (text, written)
+        tags, found = page(f"| x | y |\n|---|---|\n| {escape.cell(written)} | z |")
+        assert " ".join(tag for tag in tags if tag != "code") == "table thead tr th th tbody tr td td"
+        assert found.replace(" ", "") == f"xy{shown}z".replace(" ", ""), (text, written)
 
 
 def test_plain_text_stays_readable_and_the_hub_makes_no_formula_of_text():
@@ -97,20 +81,13 @@ FORMULAS = ["=cmd|'/c calc'!A1", "+cmd|x", "-2+3+cmd|x", "@SUM(1)", "\t=1", "\r\
 HARMLESS = ["-1", "+5", "-1.5e-3", "+46 70 123 45", "-", "+", "E11.0", "a=b", "'quoted'", "", "two\nlines", "0110"]
 
 
-def test_cells_that_are_no_formula_stay():
+def test_a_spreadsheet_runs_no_cell_and_different_texts_are_different_cells():
+    assert [escape.csv_cell(text) for text in FORMULAS] == [f"'{text}" for text in FORMULAS]
     for value in [*HARMLESS, -1.5, None, 3, "می\u200cخواهم"]:
         assert escape.csv_cell(value) is value
     assert escape.csv_cell("plain\x1b[31m\x9b\ud800") == "plain\\x1b[31m\\x9b\\ud800"
-
-
-def test_a_spreadsheet_runs_no_cell_and_different_texts_are_different_cells():
-    assert [escape.csv_cell(text) for text in FORMULAS] == [f"'{text}" for text in FORMULAS]
     given = {*FORMULAS, *HARMLESS, *(f"'{text}" for text in FORMULAS)}
-    cells = [escape.csv_cell(text) for text in given]
-    assert len(set(cells)) == len(given)
-    file = io.StringIO()
-    csv.writer(file).writerow(cells)
-    assert next(csv.reader(io.StringIO(file.getvalue(), newline=""))) == cells
+    assert len({escape.csv_cell(text) for text in given}) == len(given)
 
 
 def test_a_literal_of_python_is_the_text():

@@ -246,5 +246,5 @@ def test_the_home_folder_and_relative_paths(folder, monkeypatch):
     made = Configuration([("test", sections)])
     model = made.model("eng")
     paths = [made.corpus("eng").corpus.validation_files[0], model.tokenizer.source, model.labels.codes]
-    paths += [model.predict.tables["one"], made.suite("mine").files[0], model.source.name]
+    paths += [model.predict.tables["one"], made.suite("mine").files[0], model.model.source]
     assert [path.startswith(f"{folder}/home/") for path in paths] == [True] * 6

@@ -66,7 +66,7 @@ def test_codes_that_cannot_be_learnt_or_measured_are_one_line_before_training(tr
 
 def test_a_model_of_labels_without_columns_is_refused_before_anything_runs():
     values = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
-    line = r"train\.objective = labels of model eng: languages\.eng\.corpus\.label_columns is expected"
+    line = r"train\.objective = 'labels' of model eng: languages\.eng\.corpus\.label_columns is expected"
     with pytest.raises(UserError, match=f"^test: {line}$"):
         Graph(configuration_of(values, label_columns=[], context_column=None)).of_model("eng")
     Graph(configuration_of(values)).of_model("eng")

@@ -50,7 +50,7 @@ def test_the_least_probable_code_decides_how_certain_a_row_is():
 )
 def test_options_have_the_types_and_bounds_of_the_keys(tmp_path, asked, message):
     given = {"model": tmp_path, "table": Path("in.csv"), "out": Path("out.csv"), "text": "a", "context": "b"}
-    with pytest.raises(UserError, match=f"^{message}"):
+    with pytest.raises(UserError, match=f"^--config: {message}"):
         run(Namespace(**given, config=[asked]))
 
 

@@ -41,6 +41,14 @@ def graph_of(*suites: str, **models) -> Graph:
     return Graph(loading.load(["config.yaml"]))
 
 
+def made(*suites: str, scored: dict | None = None, **models) -> dict:
+    """Return what a report of new models is about, with their results; `scored`: {suite: languages}."""
+    graph = graph_of(*suites, **models)
+    for name in models:
+        report_results.make(graph, name, {"blimp": ["eng"]} if scored is None else scored)
+    return asked_of(graph, "+".join(models))
+
+
 def there(asked) -> ModelResults:
     (model,) = read_all(asked, {"eng": ("stopped (train)", "")})
     return model
@@ -93,10 +101,7 @@ def test_each_score_has_its_own_number_of_pairs_and_the_most_precise_is_the_head
 
 
 def test_a_training_that_two_models_share_costs_once(asked):
-    graph = graph_of(**{name: {"languages": ["eng"], "train": {"seed": i}} for i, name in enumerate(("one", "two"))})
-    for name in ("one", "two"):
-        report_results.make(graph, name, {"blimp": ["eng"]})
-    wanted = asked_of(graph, "one+two")
+    wanted = made(one={"languages": ["eng"]}, two={"languages": ["eng"], "train": {"seed": 1}})
     models, hours = read_all(wanted), 2000 * 32768 / 90000 / 3600
 
     def costs() -> str:
@@ -153,15 +158,12 @@ def test_what_is_not_there_is_not_shown(asked):
 
 def test_equal_names_are_told_apart(asked):
     """Of two texts of one language, and of two suites."""
-    graph = graph_of("english_basics", both=["eng", "deu"])
-    report_results.make(graph, "both", {"blimp": ["eng"], "english_basics": ["eng"]})
-    wanted = asked_of(graph, "both")
+    wanted = made("english_basics", scored={"blimp": ["eng"], "english_basics": ["eng"]}, both=["eng", "deu"])
     wanted["languages"]["deu"] = "English"
     wanted["suites"]["english_basics"]["title"] = "BLiMP"
     text = page(wanted, read_all(wanted))
-    assert (
-        "both English (eng)" in (overview := section(text, "Models and languages")) and "both English (deu)" in overview
-    )
+    overview = section(text, "Models and languages")
+    assert "both English (eng)" in overview and "both English (deu)" in overview
     assert "<h2>BLiMP (blimp)</h2>" in text and "<h2>BLiMP (english_basics)</h2>" in text
 
 
@@ -170,14 +172,12 @@ HOSTILE = "=cmd|'/c calc'!A1<b>\x1b[2J\u202e$x$"
 
 def test_hostile_names_reach_neither_the_page_nor_the_table(asked):
     """Of a suite, its phenomena and paradigms, a model: no HTML, no formula, no character that a reader obeys."""
-    asked["suites"]["blimp"]["title"] = HOSTILE
-    asked["suites"]["blimp"]["note"] = HOSTILE
-    asked["suites"]["blimp"]["baselines"] = [{"language": "eng", "model": HOSTILE, "pipeline": HOSTILE, "score": 70.0}]
+    published = {"language": "eng", "model": HOSTILE, "pipeline": HOSTILE, "score": 70.0}
+    asked["suites"]["blimp"] |= {"title": HOSTILE, "note": HOSTILE, "baselines": [published]}
     shutil.rmtree("results/score")
     model = there(asked)
-    made = report_results.scores_of(
-        random.Random(1), HOSTILE, ["eng"], (1, 2, 5), phenomena=[HOSTILE, "=1+1", "a\r=1+1"]
-    )
+    parts = [HOSTILE, "=1+1", "a\r=1+1"]
+    made = report_results.scores_of(random.Random(1), HOSTILE, ["eng"], (1, 2, 5), phenomena=parts)
     model.scores["blimp"], model.name, model.note = made, HOSTILE, HOSTILE
     model.record = [{key.replace("causal", HOSTILE): value for key, value in line.items()} for line in model.record]
     asked["models"] = {HOSTILE: asked["models"]["eng"]}
@@ -200,10 +200,9 @@ def test_the_numbers_of_an_axis_have_all_their_digits():
 
 
 def test_only_runs_of_the_same_languages_and_tokenizer_have_equal_axes(folder, monkeypatch):
-    graph = graph_of(a=["eng"], b=["eng"], c=["deu"], d={"languages": ["eng"], "tokenizer": {"vocab_size": 300}})
-    for name in "abcd":
-        report_results.make(graph, name, {})
-    models, drawn = read_all(asked_of(graph, "a+b+c+d"), dict.fromkeys("abcd", ("stopped (score)", ""))), {}
+    other = {"languages": ["eng"], "tokenizer": {"vocab_size": 300}}
+    wanted, drawn = made(scored={}, a=["eng"], b=["eng"], c=["deu"], d=other), {}
+    models = read_all(wanted, dict.fromkeys("abcd", ("stopped (score)", "")))
     for i, model in enumerate(models):
         model.record = model.record[i:]
     monkeypatch.setattr(figures, "training_picture", lambda name, kind, mine, shared: drawn.update({name: len(shared)}))
@@ -242,9 +241,7 @@ def test_chance_and_the_unit_are_those_of_the_suite(asked):
     model.scores["blimp"] |= {"kind": "choices"}
     model.scores["blimp"]["languages"]["eng"]["pairs"]["chance"] = 0.2
     rows = [row for row in csv_of([model]) if row["suite"] == "blimp"]
-    assert {row["simple"] for row in rows} == {"0.2"} and {row["items"] for row in rows} == {
-        "lab/blimp at 555555555555"
-    }
+    assert {(row["simple"], row["items"]) for row in rows} == {("0.2", "lab/blimp at 555555555555")}
     model.scores["blimp"]["measure"] = "partial R²"
     for method in model.scores["blimp"]["languages"]["eng"]["methods"].values():
         for of in ("pairs", "paradigms"):
@@ -256,19 +253,13 @@ def test_chance_and_the_unit_are_those_of_the_suite(asked):
 def test_a_model_that_has_learnt_nothing_is_called_so(asked):
     """Its scores after fine-tuning stand with their seeds, protocol and metric. A suite may have the task's name."""
     entry = {"score": 0.532, "n": 100, "interval": [0.43, 0.63], "majority": {"class": "no", "share": 0.532}}
-    entry |= {
-        "test_rows_in_train": 0,
-        "test_rows_without_text": 0,
-        "rows": {"test": 100},
-        "most_frequent": 0.532,
-        "steps": 9,
-    }
+    entry |= {"rows": {"test": 100}, "test_rows_in_train": 0, "test_rows_without_text": 0}
+    entry |= {"most_frequent": 0.532, "steps": 9}
     model = there(asked)
     model.tuned["blimp.1"] = {"task": "blimp", "protocol": "sound", "metric": "accuracy", "languages": {"eng": entry}}
     asked["tasks"]["blimp"] = {"title": "RTE", "protocol": "sound", "metric": "accuracy"}
     text = section(page(asked, [model]), "RTE")
     assert "RTE" not in section(page(asked, [model]), "BLiMP")
     assert "accuracy, sound" in text and "majority class &#34;no&#34;, 53.2 %" in text and "1 seed" in text
-    assert [row["remark"] for row in csv_of([model]) if row["method"] == "fine-tuned"] == [
-        '1 seed; majority class "no", 53.2 %'
-    ]
+    remarks = [row["remark"] for row in csv_of([model]) if row["method"] == "fine-tuned"]
+    assert remarks == ['1 seed; majority class "no", 53.2 %']

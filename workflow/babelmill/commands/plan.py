@@ -29,7 +29,7 @@ from babelmill.config import loading, schema
 from babelmill.config.inputs import bytes_per_word, few_documents
 from babelmill.config.languages import TIER_BYTES, WORD, budget_bytes
 from babelmill.config.models import BYTES_PER_PARAMETER, SHAPE, Size, lacks_config, size_of, with_our_names
-from babelmill.config.resolve import ResolvedModel
+from babelmill.config.resolve import ResolvedModel, is_folder
 from babelmill.config.snapshots import missing_points, say_missing
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_object
@@ -176,7 +176,7 @@ def size_of_model(graph: Graph, model: str) -> Size:
     """Return the size that a model will have: by its settings, or by the config.json of the model that it continues."""
     resolved = graph.configuration.model(model)
     first = resolved.chain()[-1]
-    config = config_of_source(graph, first) if first.source else None
+    config = config_of_source(graph, first) if first.model.source else None
     if resolved.model.architecture not in schema.OURS:
         from babelmill.training.networks.transformers_models import planned  # imports transformers, which takes seconds
 
@@ -197,10 +197,10 @@ def config_of_source(graph: Graph, resolved: ResolvedModel) -> dict[str, Any]:
     source, where = resolved.model.source or "", f"{resolved.origins['model.source']}: model.source"
     if made(graph, "base_model", resolved.name):
         path = graph.result("base_model", resolved.name).path / "config.json"
-    elif resolved.source and resolved.source.kind == "folder":
+    elif is_folder(source):
         path = Path(source, "config.json")
         if not path.is_file():
-            raise UserError(f"{where} = {source!r}: {lacks_config(path.parent)}")
+            raise resolved.refused("model.source", lacks_config(path.parent))
     else:
         from babelmill.hub import client  # imports the Hub's client, which other plans do not need
         from babelmill.hub.files import of_source

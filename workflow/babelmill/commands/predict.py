@@ -12,11 +12,9 @@ the rows to check. After an interruption, the same command continues. `--config`
 import argparse
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from babelmill.commands.by_hand import converted_folder, meant
 from babelmill.config import loading
-from babelmill.config.layers import worded
+from babelmill.config.layers import Layer, validated
 from babelmill.config.schema import Predict
 from babelmill.core.files import UserError
 
@@ -37,10 +35,7 @@ def run(args: argparse.Namespace) -> None:
     if not args.model.is_dir():
         raise UserError(f"{args.model}: no such folder{meant(args.model.name)}")
     given = {"text_column": args.text, "context_column": args.context} | loading.parse_overrides(args.config)
-    try:
-        asked = Predict.model_validate(given)
-    except ValidationError as error:
-        raise UserError(worded(error, given, "predict")[1]) from None
+    asked = validated(Predict, given, [Layer({"predict": given}, "--config")], "predict")
     from babelmill.predict import held, predict, review_of  # imports PyTorch
 
     partial = args.out.with_name(f".{args.out.name}.partial")

@@ -18,6 +18,7 @@ from babelmill.config.schema import (
     Integer,
     LocalPath,
     Mark,
+    Name,
     Names,
     NonNegative,
     Number,
@@ -327,11 +328,11 @@ class User(Sections):
 
     targets: Names
     preset: Presets
-    groups: dict[str, Names]
-    suites: dict[str, Suite]
-    tasks: dict[str, Task]
-    models: dict[str, ModelEntry]
-    languages: dict[str, LanguageEntry]
-    experiments: dict[str, Experiment]
+    groups: dict[Name, Names]
+    suites: dict[Name, Suite]
+    tasks: dict[Name, Task]
+    models: dict[Name, ModelEntry]
+    languages: dict[Name, LanguageEntry]
+    experiments: dict[Name, Experiment]
     evaluation_data: LocalPath = ""
     corpus: dict[str, Any] = {}

@@ -59,19 +59,12 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
     wanted = experiment.compare_with
     if wanted is not None and wanted not in found:
         raise UserError(f"{where}.compare_with = {wanted}: the values of a cell are expected; cells are {some(labels)}")
-    several = bases != [experiment.base]  # a list or a group, even of one
-    made = itertools.product(bases, zip(found, labels, strict=True), range(1, experiment.seeds + 1))
-    return [
-        Cell(
-            "_".join([name, *([base] if several else []), label, f"s{seed}"]),
-            base,
-            label,
-            values,
-            seed,
-            values == wanted,
-        )
-        for base, (values, label), seed in made
-    ]
+    named_after_base = bases != [experiment.base]  # a list or a group, even of one
+    made, seeds = list[Cell](), range(1, experiment.seeds + 1)
+    for base, (values, label), seed in itertools.product(bases, zip(found, labels, strict=True), seeds):
+        of_base = f"{base}_" if named_after_base else ""
+        made.append(Cell(f"{name}_{of_base}{label}_s{seed}", base, label, values, seed, values == wanted))
+    return made
 
 
 def labels_of(found: list[Values]) -> list[str]:

@@ -12,12 +12,12 @@ from typing import Any
 from babelmill.config.datasets import require_evaluation_data
 from babelmill.config.languages import WORD
 from babelmill.config.models import OBJECTIVES, lacks_config
-from babelmill.config.resolve import Configuration, ResolvedCorpus, ResolvedModel
+from babelmill.config.resolve import Configuration, ResolvedCorpus, ResolvedModel, is_folder
 from babelmill.config.schema import OURS, Corpus, Labels, words_of_document
 from babelmill.core.files import UserError, not_found, sha256
 from babelmill.core.formats import split_name
 from babelmill.core.local_sources import matched, of_files
-from babelmill.core.words import plural
+from babelmill.core.words import first_line, plural
 
 KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
 MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
@@ -30,7 +30,6 @@ UNCOUNTED: dict[str, Any] = {
     **{"files": [], "builtin": None, "hub": None, "revision": "", "validation_files": [], "validation_share": 0.0},
 }
 OF_TRAINING = Labels.neutral("blocks_weight", "decoder_layers")  # not of reading codes
-REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 BYTES_OF_WORD = 6  # with the space after it, about
 FEW = 3  # documents for validation; if fewer are expected, there may be none
@@ -60,9 +59,10 @@ def counted(corpus: Corpus) -> dict[str, Any]:
 
 def characters(resolved: ResolvedModel) -> int | None:
     """Return how many characters a model from scratch can read at once, if its tokens are characters; else None."""
-    if resolved.source or resolved.tokenizer.source or (resolved.model.config or {}).get("model_type") != "canine":
+    model = resolved.model
+    if model.source or resolved.tokenizer.source or (model.config or {}).get("model_type") != "canine":
         return None
-    return resolved.model.max_position_embeddings
+    return model.max_position_embeddings
 
 
 def check(configuration: Configuration, model: str) -> None:
@@ -71,11 +71,10 @@ def check(configuration: Configuration, model: str) -> None:
     for code in resolved.languages:
         text = configuration.corpus(code)
         if not (text.corpus.validation_share or text.corpus.validation_files or hub_datasets(text)):
-            where = f"{text.origins['corpus.validation_share']}: corpus.validation_share = 0 of {code}"
-            raise UserError(f"{where}: no text is set aside for validation: {set_aside(text.corpus)}")
+            allowed = f"no text is set aside for validation: {set_aside(text.corpus)}"
+            raise text.refused("corpus.validation_share", allowed)
         if resolved.learns_labels and not text.corpus.label_columns:
-            where = f"{resolved.origins['train.objective']}: train.objective = labels of model {model}"
-            raise UserError(f"{where}: languages.{code}.corpus.label_columns is expected")
+            raise resolved.refused("train.objective", f"languages.{code}.corpus.label_columns is expected")
     require_evaluation_data(configuration, model)
 
 
@@ -84,28 +83,22 @@ def base_model(resolved: ResolvedModel) -> dict[str, Any]:
 
     A UserError says that the model continues none of elsewhere, or that its folder holds no model.
     """
-    source = resolved.source
-    if source is None or source.kind == "model":
+    source = resolved.model.source
+    if source is None or resolved.continued:
         raise UserError(f"model {resolved.name}: model.source is no folder or repository: there is nothing to fetch")
-    asked: dict[str, Any] = {"shape": source.beside}
+    asked: dict[str, Any] = {"shape": resolved.beside}
     if not resolved.trained:
         asked = {"shape": {}, "unchanged": True}
     elif resolved.model.architecture == "transformers":
         asked["auto_class"] = OBJECTIVES[resolved.train.objective].auto_class
     elif resolved.model.architecture == "norbert4":
         asked["architecture"] = "norbert4"
-    if source.kind == "hub":
-        repository = {"repository": source.name, "revision": resolved.model.revision}
+    if not is_folder(source):
+        repository = {"repository": source, "revision": resolved.model.revision}
         return asked | {"source": repository, "sources": {}}
-    where = f"{resolved.origins['model.source']}: model.source = {source.name!r}"
-    return asked | {"source": None, "sources": {source.name: of_files(require_model(source.name, where))}}
-
-
-def require_model(folder: str, where: str) -> list[str]:
-    """Return `model_files` of a folder; raise a UserError, which begins with `where`, if it holds no model."""
-    if files := model_files(folder):
-        return files
-    raise UserError(f"{where}: {lacks_config(Path(folder))}")
+    if not (files := model_files(source)):
+        raise resolved.refused("model.source", lacks_config(Path(source)))
+    return asked | {"source": None, "sources": {source: of_files(files)}}
 
 
 def model_files(folder: str) -> list[str]:
@@ -171,8 +164,8 @@ def tokenizer_source(resolved: ResolvedModel) -> dict[str, Any]:
     if HUB_NAME.fullmatch(name) and not name.endswith(".json"):
         return {"source": {"repository": name, "revision": resolved.tokenizer.revision}, "sources": {}}
     if name:
-        where = f"{resolved.origins['tokenizer.source']}: tokenizer.source = {name!r}"
-        raise UserError(f"{where}: a tokenizer.json or a repository (owner/name) is expected; {not_found(name)}")
+        expected = f"a tokenizer.json or a repository (owner/name) is expected; {not_found(name)}"
+        raise resolved.refused("tokenizer.source", expected)
     return {"source": None, "sources": {}}
 
 
@@ -181,8 +174,8 @@ def architecture_name(resolved: ResolvedModel) -> str:
     if resolved.model.architecture in OURS:
         return resolved.model.architecture.replace("_", "")
     root = resolved.chain()[-1]
-    if root.source:
-        return re.sub(r"[^\w.-]", "", Path(root.source.name).name.lower()).strip("-._") or "transformers"
+    if root.model.source:
+        return re.sub(r"[^\w.-]", "", Path(root.model.source).name.lower()).strip("-._") or "transformers"
     return str((root.model.config or {}).get("model_type", "transformers"))
 
 
@@ -191,20 +184,24 @@ def repository(resolved: ResolvedModel) -> str:
 
     A UserError says that this cannot be the name of a repository.
     """
-    publish, variants = resolved.publish, resolved.export.variants
-    name = publish.repo_template.format(
-        username=publish.username or "{username}",
-        architecture=architecture_name(resolved),
-        model=resolved.name,
-        causal_suffix=OBJECTIVES[resolved.train.objective].suffix,
-        variant_suffix="-ema" if variants == ["ema"] else "",
-    )
-    parts = name.replace("{username}", "x").split("/")
-    if len(parts) != 2 or not all(REPOSITORY_PART.fullmatch(part) for part in parts) or "--" in name or ".." in name:
+    from huggingface_hub.utils import validate_repo_id  # takes a moment to import
+
+    publish = resolved.publish
+    fields = {
+        "username": publish.username or "{username}",
+        "architecture": architecture_name(resolved),
+        "model": resolved.name,
+        "causal_suffix": OBJECTIVES[resolved.train.objective].suffix,
+        "variant_suffix": "-ema" if resolved.export.variants == ["ema"] else "",
+    }
+    try:
+        owner, name = publish.repo_template.format(**fields).split("/")
+        validate_repo_id(f"{owner.replace('{username}', 'x')}/{name}")
+    except (LookupError, ValueError) as error:
         key = "publish.username" if publish.username else "publish.repo_template"
-        allowed = "letters and digits with single . - and _ between them, at most 96"
-        raise UserError(f"{resolved.origins[key]}: {key}: {name!r}: a name of the Hub is expected: {allowed}")
-    return name
+        expected = f"owner/name is expected, with fields of {', '.join(fields)} in braces"
+        raise resolved.refused(key, f"{expected}: {first_line(error)}") from None
+    return f"{owner}/{name}"
 
 
 def bytes_per_word(resolved: ResolvedModel) -> dict[str, float]:

@@ -26,6 +26,7 @@ PROTOCOLS = "config/protocols/"
 SUBMISSIONS = "config/submissions/"
 UNKNOWN, TOGETHER = "unknown_key", "together"  # types of errors of `schema.Section`
 LONGEST = 200  # characters of a value in a message
+ABSENT = object()  # not None, which is a value that users may set
 S = TypeVar("S", bound=pydantic.BaseModel)
 
 
@@ -34,6 +35,17 @@ class Layer(NamedTuple):
 
     values: dict[str, Any]  # nested, by section
     label: str  # the file (and the entry in it) that the values come from
+
+
+def last(layers: Iterable[Layer], *keys: Any) -> tuple[Any, str]:
+    """Return the value that the last layer with these nested keys has, and its label; None and "" without one."""
+    for layer in reversed([*layers]):
+        found: Any = layer.values
+        for key in keys:
+            found = found.get(key, ABSENT) if isinstance(found, dict) else ABSENT
+        if found is not ABSENT:
+            return found, layer.label
+    return None, ""
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,22 +113,14 @@ def validated(section: type[S], values: Any, layers: list[Layer], *path: str) ->
         return section.model_validate(values)
     except pydantic.ValidationError as error:
         keys, message = worded(error, values, *path)
-        files = dict.fromkeys(where_set(layers, [key]) for key in keys)
+        files = dict.fromkeys(where_set(layers, key) for key in keys)
         raise UserError(f"{' and '.join(file for file in files if file != DEFAULTS) or DEFAULTS}: {message}") from None
 
 
-def where_set(layers: list[Layer], keys: list[tuple[Any, ...]]) -> str:
-    """Return the label of the last layer that sets one of some keys, or else a key around them; else the defaults'."""
-    lengths = range(max(map(len, keys)), 0, -1)
-    found = [
-        layer for end in lengths for layer in reversed(layers) if any(has(layer.values, *key[:end]) for key in keys)
-    ]
-    return found[0].label if found else DEFAULTS
-
-
-def has(values: Any, *keys: Any) -> bool:
-    """Return whether there are nested keys."""
-    return not keys or (isinstance(values, dict) and keys[0] in values and has(values[keys[0]], *keys[1:]))
+def where_set(layers: list[Layer], key: tuple[Any, ...]) -> str:
+    """Return the label of the last layer that sets nested keys, or else those around them; else the defaults'."""
+    labels = (last(layers, *key[:end])[1] for end in range(len(key), 0, -1))
+    return next(filter(None, labels), DEFAULTS)
 
 
 def worded(error: pydantic.ValidationError, values: Any, *path: str) -> tuple[list[tuple[Any, ...]], str]:
@@ -126,7 +130,7 @@ def worded(error: pydantic.ValidationError, values: Any, *path: str) -> tuple[li
     place: list[Any] = [*path]
     found: Any = values
     for part in first["loc"]:  # others are names of types in a union
-        if isinstance(part, int) if isinstance(found, list) else has(found, part):
+        if isinstance(part, int) if isinstance(found, list) else isinstance(found, dict) and part in found:
             place.append(part)
             found = found[part]  # pyright: ignore[reportArgumentType, reportCallIssue]
     if first["type"] == TOGETHER:
@@ -138,6 +142,8 @@ def worded(error: pydantic.ValidationError, values: Any, *path: str) -> tuple[li
     if first["type"] == "missing":
         return [(*place,)], f"{dotted(*place, first['loc'][-1])}: this key is missing"
     message = first["msg"].removeprefix("Value error, ")
+    if first["loc"][-1:] == ("[key]",):
+        message = "a name is expected: a small letter, then letters and digits, in groups joined by _, such as srp_Latn"
     if first["type"] == "list_type" and isinstance(first["input"], str):
         message = f"a list is expected: [{shown(first['input'])}]"
     return [(*place,)], f"{dotted(*place)} = {shown(first['input'])}: {message[:1].lower()}{message[1:]}"

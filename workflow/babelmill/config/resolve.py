@@ -8,9 +8,9 @@ import dataclasses
 import functools
 import glob
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from babelmill.config import experiments, schema
 from babelmill.config.entries import UNTRAINED, Dataset, Experiment, ModelEntry, Preset, Suite, Task, Tuning, User
@@ -24,8 +24,10 @@ from babelmill.config.layers import (
     Layer,
     config_file,
     config_names,
+    last,
     merge,
     nearest,
+    shown,
     validated,
 )
 from babelmill.config.models import OBJECTIVES, SHAPE, wrong
@@ -35,30 +37,12 @@ from babelmill.core.files import UserError
 from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import read_yaml
 
-NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 NAMED = ("models", "languages", "groups", "suites", "tasks", "experiments")  # keys whose entries have names
 SOUND = "_sound"  # at the end of a task's name: by the protocol `sound`
 AUTO = "auto"  # the preset that the language's tier chooses
-ABSENT = object()  # not None, which is a value that users may set
 REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+", re.ASCII)
 RESULTS = re.compile(r"(converted|results/\w+)/(\w+)/?")
 D = TypeVar("D", bound=Dataset)
-
-
-def last(layers: Iterable[Layer], *keys: Any) -> tuple[Any, str]:
-    """Return the value that the last layer with these nested keys has, and its label; None and "" without one."""
-    for layer in reversed([*layers]):
-        found: Any = layer.values
-        for key in keys:
-            found = found.get(key, ABSENT) if isinstance(found, dict) else ABSENT
-        if found is not ABSENT:
-            return found, layer.label
-    return None, ""
-
-
-def place_of_source(layers: list[Layer]) -> int:
-    """Return the index of the last layer that sets `model.source`."""
-    return max((i for i, layer in enumerate(layers) if last([layer], "model", "source")[1]), default=0)
 
 
 def check_known(name: str, known: Iterable[str], message: str) -> None:
@@ -67,24 +51,9 @@ def check_known(name: str, known: Iterable[str], message: str) -> None:
         raise UserError(message + nearest(name, known))
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelSource:
-    """The model that a model continues."""
-
-    kind: Literal["model", "folder", "hub"]  # a model of this workflow, a folder, or a repository on the Hub
-    name: str  # the model, the path, or `owner/name`
-    # Keys of `SHAPE` that the configuration sets beside the source. For a folder or a repository, only the stage
-    # `base_model` can check them.
-    beside: dict[str, Any]
-
-
-def kind_of(text: str, models: Collection[str]) -> Literal["model", "folder", "hub"] | None:
-    """Return what kind of source `model.source` names; None if it is none of the three."""
-    if text in models:
-        return "model"
-    if text.startswith(("./", "../", "/")) or Path(text).is_dir():
-        return "folder"
-    return "hub" if REPOSITORY.fullmatch(text) and not RESULTS.fullmatch(text) else None
+def is_folder(source: str) -> bool:
+    """Return whether `model.source`, if it is no model of the configuration, is a folder, not a repository."""
+    return source.startswith(("./", "../", "/")) or Path(source).is_dir()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +68,13 @@ class Resolved:
     def sections(self) -> dict[str, schema.Section]:
         """Return the sections, by name."""
         return {name: getattr(self, name) for name in SECTIONS if hasattr(self, name)}
+
+    def refused(self, key: str, allowed: str) -> UserError:
+        """Return the error of the value of `section.key`, with the layer that it comes from, and what is allowed."""
+        section, _, name = key.partition(".")
+        value = getattr(self.sections[section], name)
+        whose = f"model {self.name}" if "model" in self.sections else self.name
+        return UserError(f"{self.origins[key]}: {key} = {shown(value)} of {whose}: {allowed}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,8 +93,10 @@ class ResolvedModel(schema.ModelSections, Resolved):
     trained: bool  # False for a model of another project, which is only measured (`train: none`)
     preset: str  # its presets, with + between them
     rows: dict[str, Language]  # its languages, by code
-    source: ModelSource | None  # the model that it continues; None if training begins with random weights
-    continued: "ResolvedModel | None"  # this model, if it is one of this workflow
+    continued: "ResolvedModel | None"  # the model that it continues (`model.source`), if it is one of this workflow
+    # Keys of `SHAPE` that stand beside `model.source`. For a folder or a repository, only the stage `base_model` can
+    # check them.
+    beside: dict[str, Any]
     # The suites that score it or its snapshots, and the tasks that it is fine-tuned for: each with those of its
     # languages that are covered, at least one.
     scored: dict[str, list[str]]
@@ -133,7 +111,7 @@ class ResolvedModel(schema.ModelSections, Resolved):
     @property
     def has_tokenizer_of_source(self) -> bool:
         """Return whether it uses the tokenizer of the model that it continues."""
-        return self.source is not None and not self.tokenizer.source
+        return self.model.source is not None and not self.tokenizer.source
 
     def chain(self) -> list["ResolvedModel"]:
         """Return the model, the one that it continues, and so on: those of this workflow."""
@@ -155,12 +133,6 @@ class Configuration:
         self.layers = [Layer(self.defaults, DEFAULTS), *(Layer(values, label) for label, values in sources)]
         merged = functools.reduce(merge, (layer.values for layer in self.layers))
         self.top = validated(User, merged, self.layers)
-        for group in NAMED:
-            for name in getattr(self.top, group):
-                if not NAME.fullmatch(name):
-                    form = "in groups joined by single underscores, beginning with a small letter, such as srp_Latn"
-                    where = f"{self.origin_of_name(name)}: {group}: {name!r}"
-                    raise UserError(f"{where}: letters and digits are expected, {form}")
         self.table = self._language_table()
         ordinary = [row for code, row in self.table.items() if code not in self.defaults["languages"]]
         self.groups = {f"tier{tier}": [row.code for row in ordinary if row.tier == tier] for tier in (1, 2, 3)}
@@ -315,11 +287,13 @@ class Configuration:
         auto = "multilingual" if others else "base" if self.table[first].tier == 1 else "small"
         layers = [self._preset(auto) if each.label == AUTO else each for each in self._layers(name)]
         # The shape of its source overrides presets and settings for all models, and is overridden by keys beside it.
-        place, of_source = place_of_source(layers), [Layer({"model": theirs}, "model.source")] if theirs else []
+        place = max((i for i, layer in enumerate(layers) if last([layer], "model", "source")[1]), default=0)
+        of_source = [Layer({"model": theirs}, "model.source")] if theirs else []
         sections, origins = self._sections(MODEL_SECTIONS, [*layers[:place], *of_source, *layers[place:]])
         if not sections["train"].averages:  # there is no average to export
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
-        source = self._source_of(name, sections["model"], layers, origins, theirs)
+        source = sections["model"].source
+        beside = self._beside(name, sections["model"], layers[place:], origins, theirs)
         presets = [each.label[len(PRESETS) : -len(".yaml")] for each in layers if each.label.startswith(PRESETS)]
         scored, tuned = self._suites_and_tasks(name, languages, origins, sections["evaluation"])
         if not (trained := self.is_trained(name)):  # its class decides how it is scored, and it has no snapshots
@@ -335,8 +309,8 @@ class Configuration:
             trained=trained,
             preset="+".join(presets),
             rows={code: self.table[code] for code in languages},
-            source=source,
-            continued=self.model(source.name) if source and source.kind == "model" else None,
+            continued=self.model(source) if source and self.is_model(source) else None,
+            beside=beside,
             scored=scored,
             tuned=tuned,
             seeds={task: sections["evaluation"].task_seeds or self.tuning(task).seeds for task in tuned},
@@ -367,18 +341,19 @@ class Configuration:
                 suites.append(name)
             elif last(entries, "corpus", "decontaminate")[1]:  # elsewhere, it is for all languages
                 raise UserError(f"{where} = {name}: {code} is none of its languages, {some(suite.covered)}")
-        budget = sections["corpus"].budget
+        resolved = ResolvedCorpus(code, (code,), origins, language=row, suites=suites, **sections)
+        budget = resolved.corpus.budget
         if isinstance(budget, str) and budget.endswith("exact words") and row.bytes_per_word is not None:
             allowed = f"{budget.replace('exact ', '')}, in bytes, since {row.name} writes no spaces between words"
-            raise UserError(f"{origins['corpus.budget']}: corpus.budget = {budget!r}: {allowed}")
-        return ResolvedCorpus(code, (code,), origins, language=row, suites=suites, **sections)
+            raise resolved.refused("corpus.budget", allowed)
+        return resolved
 
     def ancestors(self, model: str) -> list[str]:
         """Return the models here that a model continues, the nearest first; raise a UserError if there is a circle."""
         chain, names = [model], self.known_models()
         while True:
             source, where = self.inherited(chain[-1], "model", "source")
-            if not isinstance(source, str) or kind_of(source, names) != "model":
+            if not isinstance(source, str) or source not in names:
                 return chain[1:]
             if source in chain:
                 raise UserError(f"{where}: model.source: {' continues '.join([*chain, source])}, which is a circle")
@@ -444,33 +419,34 @@ class Configuration:
             return {}
         base = self.model(ancestors[0]).model
         keys = SHAPE if base.architecture in OURS else ("max_position_embeddings",)
-        of_elsewhere = self.model(ancestors[-1]).source
+        of_elsewhere = self.model(ancestors[-1]).model.source
         return {key: getattr(base, key) for key in ("architecture", *(() if of_elsewhere else keys))}
 
-    def _source_of(
+    def _beside(
         self, model: str, values: schema.Model, layers: list[Layer], origins: dict[str, str], shape: dict[str, Any]
-    ) -> ModelSource | None:
-        """Return the model that a model continues; None if it begins with random weights.
+    ) -> dict[str, Any]:
+        """Return the keys of `SHAPE` that stand beside `model.source`; {} if training begins with random weights.
 
-        `layers`: those that its section `model` was made from; `shape`: what the configuration knows about the source's
-        shape. In `origins`, those of values that are not used are changed. A UserError says that there is no such
-        source, or that a key contradicts its shape.
+        `layers`: those from its last one on; `shape`: what the configuration knows about the source's shape. In
+        `origins`, those of values that are not used are changed. A UserError says that there is no such source, or that
+        a key contradicts its shape.
         """
         if (text := values.source) is None:
-            return None
-        if (kind := kind_of(text, self.known_models())) is None:
+            return {}
+        is_repository = REPOSITORY.fullmatch(text) and not RESULTS.fullmatch(text)
+        if not (self.is_model(text) or is_folder(text) or is_repository):
             expected = "a model of the configuration, a folder (./folder) or a repository (owner/name) is expected"
             near = nearest(text, self.known_models())
             raise UserError(f"{origins['model.source']}: model.source = {text!r}: {expected}{near}")
-        beside = {key for layer in layers[place_of_source(layers) :] for key in layer.values.get("model", {})}
+        beside = {key for layer in layers for key in layer.values.get("model", {})}
         for key in ("architecture", *SHAPE):
             value = getattr(values, key)
-            if kind == "model" and key in beside and value != shape.get(key, value):
+            if key in beside and value != shape.get(key, value):
                 said = f"model.{key} = {value!r} of model {model}: that of its source {text} is {shape[key]!r}"
                 raise UserError(f"{origins[f'model.{key}']}: {said}")
         unread = [key for key in SHAPE if key not in beside and key not in shape]
         origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not used: the value of {text} applies")
-        return ModelSource(kind, text, {key: getattr(values, key) for key in SHAPE if key in beside})
+        return {key: getattr(values, key) for key in SHAPE if key in beside}
 
     def _sections(self, names: Iterable[str], layers: list[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
         """Merge layers and validate the named sections: ({name: section}, {section.key: where it comes from})."""
@@ -547,14 +523,14 @@ class Configuration:
 
 def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
     """Raise a UserError if sections of a model do not go together; `shape_is_known`: its source need not be fetched."""
-    source = resolved.continued
+    source = resolved.continued  # of this workflow
     model, train, evaluation, tokenizer = resolved.model, resolved.train, resolved.evaluation, resolved.tokenizer
     ours, labels, snapshots = model.architecture in OURS, resolved.learns_labels, resolved.run.snapshots
-    adopted = tokenizer.source or (resolved.source and not (source and source.tokenizer.prefix_space))
+    adopted = tokenizer.source or (model.source and not (source and source.tokenizer.prefix_space))
     untrained = adopted or (model.config or {}).get("model_type") == "canine"
     rules: dict[str, Any] = {
         "model.source: a folder or repository of another project, for a model with train: none": (
-            resolved.trained or (resolved.source and resolved.source.kind != "model")
+            resolved.trained or (model.source and not source)
         ),
         "model.source: no model with train: none; name its own source": not source or source.trained,
     }
@@ -565,7 +541,7 @@ def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
             source and source.train.lora_rank
         ),
         "model.source: no label model": not (source and source.learns_labels),
-        "train.freeze: none without a model.source": train.freeze == "none" or resolved.source,
+        "train.freeze: none without a model.source": train.freeze == "none" or model.source,
         "train.lora_rank: 0 unless model.source is a transformers model (model.architecture: transformers)": (
             not train.lora_rank or (model.source and not ours)
         ),
@@ -584,11 +560,6 @@ def check_together(resolved: ResolvedModel, shape_is_known: bool) -> None:
     }
     for rule, holds in (rules | (of_training if resolved.trained else {})).items():
         if not holds:
-            key, _, allowed = rule.partition(": ")
-            section, _, name = key.partition(".")
-            value = getattr(getattr(resolved, section), name)
-            raise UserError(f"{resolved.origins[key]}: {key} = {value!r} of model {resolved.name}: {allowed}")
-    if not resolved.trained:
-        return
-    if model.config and (message := wrong(model.config)):
+            raise resolved.refused(*rule.split(": ", 1))
+    if resolved.trained and model.config and (message := wrong(model.config)):
         raise UserError(f"{resolved.origins['model.config']}: {message}")

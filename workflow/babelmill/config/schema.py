@@ -128,9 +128,6 @@ def budget(value: float | str | None) -> float | str | None:
     return f"{round(amount)} {unit or 'words'}"
 
 
-REPO_FIELDS = ("username", "architecture", "model", "causal_suffix", "variant_suffix")
-
-
 def place_of_checkpoints(url: str) -> str:
     """Return a place for checkpoints, if it is one of the two kinds and holds no keys (`key:secret@bucket`)."""
     if re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[^/@?#\s]+)*/?|file://(/[^/?#%]+)+/?", url):
@@ -138,16 +135,6 @@ def place_of_checkpoints(url: str) -> str:
     raise ValueError(
         "s3://bucket/prefix or file:///path is expected, without keys of the store, with spaces as they are"
     )
-
-
-def repo_template(text: str) -> str:
-    """Check that a template is `owner/name`, with known fields in braces, and return it."""
-    name = text
-    for field in REPO_FIELDS:
-        name = name.replace(f"{{{field}}}", "x")
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name, re.ASCII):
-        raise ValueError(f"owner/name is expected, with fields of {', '.join(REPO_FIELDS)} in braces")
-    return text
 
 
 def exponent(value: Any) -> float:
@@ -190,6 +177,8 @@ Encoding = Literal["utf-8", "latin-1", "cp1252"]
 LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]  # a file, a folder or a glob; ~ becomes the home folder
 Quoting = Literal["format", "csv", "none"]  # whether quotation marks may enclose the fields of a .csv or .tsv
 Names = Annotated[list[str], AfterValidator(each_once)]
+Name = Annotated[str, Field(pattern="^[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*$")]  # of a model, a group and so on
+TableName = Annotated[str, Field(pattern="^[A-Za-z0-9]+(_[A-Za-z0-9]+)*$", coerce_numbers_to_str=True)]
 Seeds = Annotated[list[Annotated[NonNegative, Field(le=2**32 - 1)]], AfterValidator(each_once)]
 Text = Annotated[str, Field(min_length=1)]
 Words = Annotated[int, BeforeValidator(word_count, json_schema_input_type=int | str), Field(gt=0, le=10**13)]
@@ -573,24 +562,10 @@ class Card(Section):
     description: str
 
 
-def prediction_tables(value: Any) -> Any:
-    """Return {name: path of a table}, with names as text."""
-    if not isinstance(value, dict):
-        return value
-    for name in value:
-        if not re.fullmatch(r"[a-zA-Z0-9]+(_[a-zA-Z0-9]+)*", str(name)):
-            raise ValueError(f"{name!r}: names are letters and digits in groups joined by underscores")
-    each_once([str(name) for name in value])
-    return {str(name): path for name, path in value.items()}
-
-
 class Predict(Section):
     """Tables whose rows a label model predicts."""
 
-    tables: Annotated[
-        dict[str, Annotated[LocalPath, Field(min_length=1)]],
-        BeforeValidator(prediction_tables, json_schema_input_type=dict[str, str]),
-    ] = {}
+    tables: dict[TableName, Annotated[LocalPath, Field(min_length=1)]] = {}
     top: Annotated[Positive, Field(le=1000)] = 5
     method: Literal["blocks", "linear"] = "blocks"
     threshold: Annotated[Share, OnlyIf(method="linear")] = 0.5
@@ -613,7 +588,7 @@ class Publish(Section):
     """The repository on the Hugging Face Hub."""
 
     username: str | None
-    repo_template: Annotated[str, AfterValidator(repo_template)]
+    repo_template: str
     private: bool
 
 

@@ -158,22 +158,21 @@ def refuse_submission(resolved: ResolvedModel) -> None:
     if not backend_of(resolved):
         key = "evaluation.backend" if resolved.evaluation.backend else "train.objective"
         takes = "causal" if rules.form == "multilingual" else "causal or mlm"
-        where = f"{resolved.origins[key]}: {key} of model {resolved.name}"
-        raise UserError(f"{where}: {rules.title} takes scores that are {takes}")
-    refuse_more_words(resolved, rules)
+        raise resolved.refused(key, f"{rules.title} takes scores that are {takes}")
+    refuse_more_words(resolved)
 
 
-def refuse_more_words(resolved: ResolvedModel, rules: Rules) -> None:
+def refuse_more_words(resolved: ResolvedModel) -> None:
     """Raise a UserError if a model, with those that it continues, may read more words than its challenge allows."""
+    if not (rules := rules_of_model(resolved)):
+        return
     chain = resolved.chain()
-    if source := chain[-1].source:
-        where = f"{chain[-1].origins['model.source']}: model.source = {source.name!r}"
-        raise UserError(f"{where}: {rules.title} allows a model of this workflow, or none")
+    if chain[-1].model.source:
+        raise chain[-1].refused("model.source", f"{rules.title} allows a model of this workflow, or none")
     words = [each.train.max_words for each in chain]
     if None in words or sum(each or 0 for each in words) > rules.words:
-        said = ", ".join(f"{each.train.max_words} of model {each.name}" for each in chain)
-        where = f"{chain[0].origins['train.max_words']}: train.max_words = {said}"
-        raise UserError(f"{where}: {rules.title} allows {rules.words:,} at most, in all")
+        before = "".join(f", with {each.train.max_words} of model {each.name}" for each in chain[1:])
+        raise resolved.refused("train.max_words", f"{rules.title} allows {rules.words:,} at most, in all{before}")
 
 
 def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
@@ -181,7 +180,6 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     resolved = configuration.model(model)
     rules = rules_of_model(resolved)
     assert rules is not None
-    refuse_more_words(resolved, rules)
     codes, missing, tuned, without = dict[str, str](), dict[str, str](), dict[str, dict[str, str]](), dict[str, str]()
     own, named = {**configuration.top.suites, **configuration.top.tasks}, list[str | None]()
     for name, task in rules.tasks.items():

@@ -31,10 +31,15 @@ def terminal_id() -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
+def clear(stream: TextIO) -> str:
+    """Return what clears the line that was drawn on a stream, if it is a terminal."""
+    return CLEAR if stream.isatty() else ""
+
+
 def say(text: str, stream: TextIO | None = None) -> None:
     """Write a line to a stream (standard error if it is None). On a terminal, it replaces what was drawn there."""
     where = stream or sys.stderr
-    where.write(f"{CLEAR if where.isatty() else ''}{text}\n")
+    where.write(f"{clear(where)}{text}\n")
     where.flush()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from babelmill import __version__
 from babelmill.core import local_sources, modules
-from babelmill.core.files import UserError, read_json, sha256, write_json
+from babelmill.core.files import UserError, read_json, read_object, sha256, write_json
 
 log = logging.getLogger("babelmill")
 
@@ -164,17 +164,14 @@ def verify_upstream(folder: str | Path, *sources: str | Path) -> None:
 def refuse_earlier_results() -> None:
     """Raise a UserError if the working folder holds results of Babelmill 0.x, which 1.0 does not take over.
 
-    One manifest of each kind of results is looked at, and one run of a training.
+    One manifest of each kind of results is looked at.
     """
-    kinds = [*sorted(Path("results").glob("*/")), Path("converted")]
-    found = [next(kind.glob(f"*/{NAME}"), None) for kind in kinds]
-    for path in filter(None, [*found, next(Path("results/checkpoints").glob("*/*/identity.json"), None)]):
-        earlier = False
-        with contextlib.suppress(UserError, AttributeError, LookupError, TypeError):  # damaged: said when it is used
-            about = read_json(path)
-            earlier = about["version"].startswith("0.") if path.name == NAME else "version" not in about["settings"]
-        if earlier:
-            raise UserError(EARLIER.format(folder=path.parts[0]))
+    for kind in [*sorted(Path("results").glob("*/")), Path("converted")]:
+        version = ""
+        with contextlib.suppress(UserError, StopIteration):  # there is none, or a damaged one: said when it is used
+            version = str(read_object(next(kind.glob(f"*/{NAME}"))).get("version"))
+        if version.startswith("0."):
+            raise UserError(EARLIER.format(folder=kind.parts[0]))
 
 
 EARLIER = (

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TextIO, TypeVar
+from typing import Any, Generic, TypeVar
 
 from babelmill.core import bars, escape
 from babelmill.core.files import lock, remove_leftovers, trouble
@@ -31,21 +31,6 @@ log = logging.getLogger("babelmill")
 
 
 S = TypeVar("S")  # the class of a stage (`stages.Stage`)
-
-
-class TerminalHandler(logging.StreamHandler[TextIO]):
-    """Standard error. What cannot be written there is lost."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Leave out progress that this process draws as a bar."""
-        return not getattr(record, "bar", False) and super().filter(record)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a message."""
-        try:
-            bars.say(self.format(record), self.stream)
-        except Exception:
-            self.handleError(record)
 
 
 class LogFile(logging.FileHandler):
@@ -95,13 +80,17 @@ class BesideThePlugin(logging.Filter):
 
 
 class Formatter(logging.Formatter):
-    """Writes a time and a message, so that a terminal obeys nothing that stands in file names or data."""
+    """Writes a time and a message, so that a terminal obeys nothing that stands in file names or data.
 
-    def __init__(self, before: str = "") -> None:
+    `clear`: what a terminal obeys before each message, see `bars.clear`.
+    """
+
+    def __init__(self, before: str = "", clear: str = "") -> None:
         super().__init__(f"%(asctime)s {before}%(message)s", CLOCK)
+        self._clear = clear
 
     def format(self, record: logging.LogRecord) -> str:
-        return escape.lines(super().format(record))
+        return self._clear + escape.lines(super().format(record))
 
 
 def accept_all_letters(*streams: object) -> None:
@@ -121,18 +110,18 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     """
     logging.raiseExceptions = False  # no traceback when standard error is closed, or on a full disk
     accept_all_letters(sys.stdout, sys.stderr)
-    terminal = TerminalHandler(sys.stderr)
+    terminal, clear = logging.StreamHandler(sys.stderr), bars.clear(sys.stderr)
+    terminal.addFilter(lambda record: not getattr(record, "bar", False))  # this process draws it
+    terminal.setFormatter(Formatter(clear=clear))
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         log_file = LogFile(path, "a+", encoding="utf-8")
+        log_file.setFormatter(Formatter())
         handlers.insert(0, log_file)  # first, since the terminal shows what it could not write
         if os.environ.get(bars.TERMINAL) == bars.terminal_id():
             terminal.addFilter(BesideThePlugin(log_file))
-            terminal.setFormatter(Formatter(f"          {subject}  "))
-    for handler in handlers:
-        if handler.formatter is None:
-            handler.setFormatter(Formatter())
+            terminal.setFormatter(Formatter(f"          {subject}  ", clear))
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
 
 

@@ -55,7 +55,7 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
                 "languages": model.languages,
                 "suites": list(model.scored),
                 "tasks": STAGES["tune"].parts(model),
-                "results": graph.places(model.name),
+                "results": {each.title: each.path.as_posix() for each in graph.own(model.name)},
             }
             for model in models
         },

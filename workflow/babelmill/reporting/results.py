@@ -11,17 +11,11 @@ from babelmill.core.files import UNREADABLE, UserError, read_json
 from babelmill.evaluation.overlaps import overlap_of
 from babelmill.release.card.training_history import Line, read_record
 
+# The files that are read; of other stages, the manifests.
 READ = {"evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json", "train": "metrics.jsonl"}
-USED = (*READ, "corpus", "shards", "tokenizer", "export")  # of the last ones, the manifests
 
 # The folders of results by stage and part: a language, a suite, or a task and its seed (`rte.42`); else "".
 Folders = Mapping[tuple[str, str], Path]
-
-
-def folders_of(places: Mapping[str, str]) -> Folders:
-    """Return where a report looks for the model's own results; `places`: {"score blimp": path} (`Graph.places`)."""
-    found = {(title.partition(" ")[0], title.partition(" ")[2]): Path(path) for title, path in places.items()}
-    return {(stage, part): path for (stage, part), path in found.items() if stage in USED and " of " not in f" {part}"}
 
 
 def of_converted(folder: Path) -> Folders:
@@ -126,7 +120,7 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
     models = []
     for name in asked["order"]:
         about = asked["models"][name]
-        folders = folders_of(about["results"])
+        folders = {title.partition(" ")[::2]: Path(path) for title, path in about["results"].items()}
         there = {key: path for key, path in folders.items() if (path / manifest.NAME).is_file()}
         if states is None and (lacking := [key for key in folders if key[0] in READ and key not in there]):
             raise UserError(f"{name}: there is no result of {' '.join(lacking[0])}".rstrip())

@@ -123,12 +123,8 @@ def rows_of(model: ModelResults) -> Iterator[ScoreRow]:
 
 def of_suite(model: str, suite: str, scores: dict[str, Any]) -> Iterator[ScoreRow]:
     """Yield the scores in scores.json, or with a snapshot's entry of it: of all pairs, of phenomena, of paradigms."""
-    of, unit, named, simple = (
-        scores["headline"]["of"],
-        measure_of(scores) or SHARE,
-        headline_method(scores),
-        chance(scores),
-    )
+    of, unit = scores["headline"]["of"], measure_of(scores) or SHARE
+    named, simple = headline_method(scores), chance(scores)
     for code, of_language in scores["languages"].items():
         items = origin(of_language.get("pairs", {}))
         for method, found in of_language["methods"].items():
