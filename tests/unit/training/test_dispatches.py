@@ -7,7 +7,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from babelmill.training.kernels import dropout
-from babelmill.training.kernels.pytorch_kernels import OneHotAttention
 from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import make_trainer
 from helpers.training.training_data import documents, write_documents
@@ -53,7 +52,7 @@ def make(tmp_path):
 def test_the_host_waits_for_nothing_in_a_step(make):
     """But for the norm of the gradient, which is looked at on a CPU alone (`clip` of `gradients.py`)."""
     trainer = make()
-    for number, attention_type in ((1, None), (2, OneHotAttention)):
+    for number, attention_type in ((1, None), (2, dropout.OneHotAttention)):
         if attention_type:  # as on a GPU where our kernel cannot be used, with dropout
             dropout.install(trainer.model, trainer.network.keys, attention_type)
             for layer in trainer.model.transformer.attention_layers:

@@ -49,7 +49,7 @@ batches | training/batches.py | </s> may be masked
 - hideable = learnable & (tokens != words.eos)
 + hideable = learnable
 
-gradients | training/kernels/pytorch_kernels.py | another scale of attention
+gradients | training/kernels/dropout.py | another scale of attention
 - scale = 1.0 / math.sqrt(3 * size)
 + scale = 1.0 / math.sqrt(2 * size)
 
@@ -78,8 +78,8 @@ optimizers | training/optimization/optim.py | another size of Muon's updates
 + -learning_rate * 0.21 * size
 
 gradients | model/norbert4.py | local layers see a token less far
-- distance <= window
-+ distance < window
+- .abs() <= window
++ .abs() < window
 
 options | training/plan/plan.py | the same order of documents in every epoch
 - DOCUMENTS, *about)

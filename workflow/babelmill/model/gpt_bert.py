@@ -214,8 +214,8 @@ class Encoder(Blocks):
         """
         hidden, add = self.dwa_modules.start(hidden) if self.layer_mixing else (hidden, torch.add)
         outputs, weights = [hidden], []
-        for i, (attend, feed_forward) in enumerate(zip(self.attention_layers, self.mlp_layers, strict=True)):
-            cache = caches[i] if caches is not None else None
+        layers = zip(self.attention_layers, self.mlp_layers, caches or [None] * len(self.mlp_layers), strict=True)
+        for attend, feed_forward, cache in layers:
             change, weight = self._run(attend, hidden, relative, buckets, visible, implementation, cache)
             hidden = add(hidden, change)
             hidden = add(hidden, self._run(feed_forward, hidden))
@@ -225,14 +225,11 @@ class Encoder(Blocks):
 
 
 class OutputProjection(nn.Module):
-    """Computes the scores of all tokens. Its matrix is the token embedding, so only the bias is a parameter here."""
+    """Holds the bias of the output layer, whose matrix is the token embedding."""
 
     def __init__(self, vocab_size: int):
         super().__init__()
         self.bias = nn.Parameter(torch.empty(vocab_size))
-
-    def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
-        return F.linear(hidden, embedding, self.bias)
 
 
 class Classifier(nn.Module):
@@ -265,7 +262,7 @@ class Classifier(nn.Module):
 
     def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
         """Return logits [..., V] for hidden [..., H] and the token embedding [V, H]."""
-        return self.nonlinearity[-1](self.features(hidden), embedding)
+        return F.linear(self.features(hidden), embedding, self.bias)
 
 
 @torch.no_grad()

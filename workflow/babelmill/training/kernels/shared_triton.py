@@ -130,22 +130,6 @@ def gradient_of_input(gradient, y, scale, H):
     return (gradient - tl.sum(gradient, 0) / H - y * (tl.sum(gradient * y, 0) / H)) * scale
 
 
-@triton.jit
-def store_normalized(x, RESULT, SCALE, token, place, inside, H, eps):
-    """Normalise the numbers x of a token; write the result at `place`, and by what they were multiplied."""
-    y, scale = normalize(x, inside, H, eps)
-    tl.store(SCALE + token, scale)
-    tl.store(RESULT + place, y.to(RESULT.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def load_gradient(GRADIENT, RESULT, SCALE, token, place, inside, H):
-    """Return the gradient of x in `store_normalized`, for the gradient of its result."""
-    gradient = tl.load(GRADIENT + place, mask=inside, other=0.0).to(tl.float32)
-    y = tl.load(RESULT + place, mask=inside, other=0.0).to(tl.float32)
-    return gradient_of_input(gradient, y, tl.load(SCALE + token), H)
-
-
 @functools.cache
 def sizes(width: int, numbers: int = 32) -> dict[str, int]:
     """Return B and the warps of a program for H = `width`, as keyword arguments of a kernel's launch.

@@ -21,8 +21,8 @@ from babelmill.runtime.processes import Processes
 from babelmill.training.batches import MicroBatch
 from babelmill.training.kernels import dropout
 from babelmill.training.kernels.compilation import Graphs
-from babelmill.training.kernels.dropout import Keys
-from babelmill.training.kernels.install import KeyedNorBERT4Attention, install
+from babelmill.training.kernels.dropout import KeyedNorBERT4Attention, Keys
+from babelmill.training.kernels.install import install
 from babelmill.training.networks.loss import FromScores, by_target, from_scores, loss
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import FlatGradients, Sharding
@@ -104,7 +104,7 @@ class GPTBertNetwork(Network):
 def from_scores_to_cap(
     scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, z_loss_weight: float, learning: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Do what `loss.from_scores` does, for scores that have yet to be capped (`norbert4.capped`).
+    """Do what `loss.from_scores` does, for scores that have yet to be capped, as `norbert4.Classifier` does.
 
     The gradient of a sigmoid(s / b) is a / b sigmoid (1 - sigmoid).
     """
