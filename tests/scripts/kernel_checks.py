@@ -144,7 +144,7 @@ def compare_steps(length: int, kind: torch.dtype, most: float, **values: bool) -
 
     def install_as_on_a_gpu(*given) -> bool:
         install(*given)
-        if compiled := given[5]:
+        if compiled := given[4]:
             put_kernels(given[0], attends=True)
         return compiled
 

@@ -1,6 +1,9 @@
 """The kernels for GPUs: run in Triton's interpreter, built for GPUs that are not here, and left out where they cannot run."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -9,7 +12,7 @@ from babelmill.runtime.processes import Processes
 from babelmill.training.kernels import dropout, install
 from babelmill.training.kernels.dropout import KeyedAttention, Keys
 from babelmill.training.kernels.install import use_kernels
-from helpers.kernels.kernel_scripts import run
+from helpers import SCRIPTS
 from helpers.training.tiny_trainer import ALONE
 
 pytestmark = pytest.mark.slow
@@ -32,6 +35,14 @@ CHECKS = [
 ]
 # Kernels for H100, A100, MI250X, MI300X.
 BUILT = [{"sm_90": 15}, pytest.param({"sm_80": 10, "gfx90a": 9, "gfx942": 3}, marks=pytest.mark.nightly)]
+
+
+def run(script: str, *arguments: str, **variables: str) -> str:
+    """Run a script in a process that has not imported Triton before; return what it prints."""
+    command = [sys.executable, SCRIPTS / script, *arguments]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize(("part", "sizes", "wanted"), CHECKS)

@@ -195,9 +195,7 @@ class Encoder(Blocks):
         self.activation_checkpointing = activation_checkpointing
         self.attention_layers = nn.ModuleList(Attention(config) for _ in range(config.num_hidden_layers))
         self.mlp_layers = nn.ModuleList(FeedForward(config, i) for i in range(config.num_hidden_layers))
-        if config.layer_mixing:
-            self.dwa_modules = LayerMixing(2 * config.num_hidden_layers)
-        self.layer_mixing = config.layer_mixing
+        self.dwa_modules = LayerMixing(2 * config.num_hidden_layers) if config.layer_mixing else None
 
     def forward(
         self,
@@ -212,7 +210,7 @@ class Encoder(Blocks):
 
         `hidden` [B, T, H] is the token embeddings. `caches` holds one function per layer; see `Attention`.
         """
-        hidden, add = self.dwa_modules.start(hidden) if self.layer_mixing else (hidden, torch.add)
+        hidden, add = self.dwa_modules.start(hidden) if self.dwa_modules else (hidden, torch.add)
         outputs, weights = [hidden], []
         layers = zip(self.attention_layers, self.mlp_layers, caches or [None] * len(self.mlp_layers), strict=True)
         for attend, feed_forward, cache in layers:

@@ -31,28 +31,22 @@ LAYERS, WORDS = 3, 64  # of its model: the sums of so many layers are begun once
 CLOSE = 0.05  # largest relative difference of the kernels from the formula; rounding to bf16 makes up to 0.023
 
 
-def install(
-    model: GPTBert, keys: Keys, processes: Processes, precision: str, by_hand: bool = True, compiled: bool = False
-) -> bool:
-    """Put dropout keyed by row and, with `by_hand`, faster functions into a model. Its weights do not change.
+def install(model: GPTBert, keys: Keys, processes: Processes, precision: str, compiled: bool = False) -> bool:
+    """Put dropout keyed by row and faster functions into a model. Its weights do not change.
 
     Args:
         model: the model, as it is shipped.
         keys: the keys of dropout, which are set before each forward pass.
         processes: this process among the others. All processes call this function together.
         precision: `train.precision`.
-        by_hand: False: use the shipped operations, which are slower.
         compiled: whether blocks will be compiled. Then a CPU uses the operations that GPUs use without our kernels.
 
     Returns:
         whether our kernels compute attention, which need to know what each row sees.
     """
-    attention = KeyedAttention
-    if by_hand:
-        for_cpu = processes.device.type == "cpu" and not compiled
-        attention = CPUAttention if for_cpu else OneHotAttention
-    dropout.install(model, keys, attention)
-    return by_hand and processes.device.type == "cuda" and use_kernels(model, processes, precision)
+    for_cpu = processes.device.type == "cpu" and not compiled
+    dropout.install(model, keys, CPUAttention if for_cpu else OneHotAttention)
+    return processes.device.type == "cuda" and use_kernels(model, processes, precision)
 
 
 def use_kernels(model: GPTBert, processes: Processes, precision: str) -> bool:
@@ -118,9 +112,7 @@ def put_sums(model: GPTBert) -> None:
         attend.add_module("pre_layer_norm", nn.Identity())  # in the same place as before
         feed_forward.mlp[0] = nn.Identity()
     model.classifier.nonlinearity[0] = nn.Identity()
-    mixing = encoder.dwa_modules if encoder.layer_mixing else None
-    encoder.dwa_modules = FusedMixing(dropouts, model.config.layer_norm_eps, mixing)
-    encoder.layer_mixing = True  # from now on, `dwa_modules` computes all sums
+    encoder.dwa_modules = FusedMixing(dropouts, model.config.layer_norm_eps, encoder.dwa_modules)
 
 
 def difference(device: torch.device, shape: GPTBertShape, length: int, attends: bool, in_bf16: bool = True) -> float:
