@@ -78,8 +78,8 @@ optimizers | training/optimization/optim.py | another size of Muon's updates
 + -learning_rate * 0.21 * size
 
 gradients | model/norbert4.py | local layers see a token less far
-- .abs() <= window
-+ .abs() < window
+- distance <= window
++ distance < window
 
 options | training/plan/plan.py | the same order of documents in every epoch
 - DOCUMENTS, *about)

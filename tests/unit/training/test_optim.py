@@ -64,17 +64,6 @@ class Layers(nn.Module):
         return {name: value for name, value in self.named_parameters() if "layers" in name and value.ndim == 2}
 
 
-def train_layers(**values) -> Layers:
-    """Layers after four steps by Muon, with other gradients in each."""
-    model = Layers()
-    train = training_data.section("train", optimizer="muon", weight_decay=2.0, **values)
-    optimizer = make_optimizer(dict(model.named_parameters()), train, matrices=model.matrices())
-    for step in range(4):
-        give_gradients(model, step)
-        optimizer.update(0.01, ONE)
-    return model
-
-
 def give_gradients(model: nn.Module, step: int) -> None:
     for i, parameter in enumerate(model.parameters()):
         generator = torch.Generator().manual_seed(100 * step + i)
@@ -88,7 +77,9 @@ def test_muon_is_pytorchs(precision, tolerance, at_once, monkeypatch):
     Two matrices of a shape are updated together or, if they are too large for that, one after the other.
     """
     monkeypatch.setattr(optim, "AT_ONCE", at_once)
-    ours, theirs, before = train_layers(precision=precision), Layers(), Layers()
+    ours, theirs, before = Layers(), Layers(), Layers()
+    train = training_data.section("train", optimizer="muon", weight_decay=2.0, precision=precision)
+    muon = make_optimizer(dict(ours.named_parameters()), train, matrices=ours.matrices())
     matrices = theirs.matrices()
     rest = [(name, parameter) for name, parameter in theirs.named_parameters() if name not in matrices]
     optimizers = [
@@ -96,7 +87,9 @@ def test_muon_is_pytorchs(precision, tolerance, at_once, monkeypatch):
         torch.optim.AdamW([parameter for _, parameter in rest], 0.01, (0.9, 0.98), 1e-8, weight_decay=0.0),
     ]
     for step in range(4):
-        give_gradients(theirs, step)
+        for model in (ours, theirs):
+            give_gradients(model, step)
+        muon.update(0.01, ONE)
         for optimizer in optimizers:
             optimizer.step()
     for (name, a), b, start in zip(ours.named_parameters(), theirs.parameters(), before.parameters(), strict=True):

@@ -210,7 +210,7 @@ class Encoder(Blocks):
 
         `hidden` [B, T, H] is the token embeddings. `caches` holds one function per layer; see `Attention`.
         """
-        hidden, add = self.dwa_modules.start(hidden) if self.dwa_modules else (hidden, torch.add)
+        hidden, add = (hidden, torch.add) if self.dwa_modules is None else self.dwa_modules.start(hidden)
         outputs, weights = [hidden], []
         layers = zip(self.attention_layers, self.mlp_layers, caches or [None] * len(self.mlp_layers), strict=True)
         for attend, feed_forward, cache in layers:

@@ -77,12 +77,14 @@ def sights(shape: NorBERT4Shape, allowed: torch.Tensor, queries: int, keys: int,
         dtype: the type in which attention is computed.
     """
     position, size = torch.arange(keys, device=allowed.device), shape.query_key_head_size
-    new, wide, found = position[keys - queries :, None], torch.promote_types(dtype, torch.float32), []
+    new, found = position[keys - queries :, None], []
+    distance, wide = (new - position).abs(), torch.promote_types(dtype, torch.float32)
     for theta, window in ((THETA, shape.local_window_length), (GLOBAL_THETA, shape.global_window_length)):
         powers = theta ** (torch.arange(0, size, 2, dtype=torch.float32, device=allowed.device) / size)
         angles = (new.float() * (1.0 / powers)).repeat(1, 2)  # those of both halves are equal
-        seen = visible(allowed & ((new - position).abs() <= window), dtype)
-        found.append(Sight(angles.cos().to(wide), angles.sin().to(wide), seen))
+        found.append(
+            Sight(angles.cos().to(wide), angles.sin().to(wide), visible(allowed & (distance <= window), dtype))
+        )
     return found
 
 

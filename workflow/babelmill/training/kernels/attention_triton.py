@@ -56,7 +56,6 @@ from babelmill.training.kernels.shared_triton import (
     load,
     normalize,
     operator,
-    results_of,
     sizes,
     store,
 )
@@ -390,7 +389,15 @@ def _launch(kernel: Any, programs: int, tensors: dict[str, torch.Tensor], dropou
     kernel[(grid,)](**{name: given[name] for name in kernel.arg_names}, num_warps=WARPS)
 
 
-@operator("attention")
+def _empty(joint: torch.Tensor, tables: torch.Tensor, *_: Any) -> tuple[torch.Tensor, ...]:
+    """Return empty tensors for the results of `_attention`."""
+    (rows, length), (heads, buckets, size) = joint.shape[:2], tables.shape[1:]
+    values = [joint.new_empty(rows, length, heads * size) for _ in range(2)]
+    products = [joint.new_empty(heads, rows * length, buckets) for _ in range(2)]
+    return *values, *products, joint.new_empty(rows, heads, length, dtype=torch.float32)
+
+
+@operator("attention", _empty)
 def _attention(
     joint: torch.Tensor,
     tables: torch.Tensor,
@@ -422,28 +429,28 @@ def _attention(
     (rows, length, width), (_, heads, _, size) = joint.shape, tables.shape
     assert spans.shape == (rows, 2, tiles(length), 2), "spans of another pass"
     keys_of_heads = joint.view(rows * length, -1, size)[:, heads : 2 * heads].transpose(0, 1)
-    position = torch.bmm(keys_of_heads, tables[0].mT)
-    content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * size)
-    lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
+    result, values, content, position, lse = _empty(joint, tables)
+    torch.bmm(keys_of_heads, tables[0].mT, out=position)
     tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
     tensors |= {"POSITION": position, "CONTENT": content, "OUT": values, "LSE": lse}
     _launch(_forward, 1, tensors, dropout)
-    result, hidden = torch.empty_like(values), heads * size
+    hidden = heads * size
     numbers, gates = (width, hidden, eps), width > 3 * hidden
     _gate_forward[(rows * length,)](values, joint, alive, result, *numbers, GATES=gates, **sizes(hidden))
     return result, values, content, position, lse
 
 
-@results_of("attention")
-def _(joint: torch.Tensor, tables: torch.Tensor, *_: Any) -> tuple[torch.Tensor, ...]:
-    rows, length = joint.size(0), joint.size(1)
-    heads, buckets, size = tables.shape[1:]
-    values = [joint.new_empty(rows, length, heads * size) for _ in range(2)]
-    products = [joint.new_empty(heads, rows * length, buckets) for _ in range(2)]
-    return *values, *products, joint.new_empty(rows, heads, length, dtype=torch.float32)
+def _empty_gradients(
+    gradient: torch.Tensor, _values: Any, _content: Any, _position: Any, lse: torch.Tensor, *inputs: Any
+) -> tuple[torch.Tensor, ...]:
+    """Return empty tensors for the results of `_attention_backward`."""
+    joint, tables, *_ = inputs
+    size, width = gradient.size(-1), joint.size(-1)
+    sums = lse.new_empty(3 * size), lse.new_empty(width - 3 * size)
+    return torch.empty_like(joint), *sums, torch.empty_like(tables)
 
 
-@operator("attention_backward")
+@operator("attention_backward", _empty_gradients)
 def _attention_backward(
     gradient: torch.Tensor,
     values: torch.Tensor,
@@ -495,16 +502,6 @@ def _attention_backward(
     constants = {"COUNT": POSITIONS, "B": OF_TABLES, "D": size // heads, "R": tables.size(2), "num_warps": WARPS}
     _backward_of_tables[(count * heads,)](*given, parts, width, heads, rows * length, **constants)
     return into, sums.sum(0), of_gates.sum(0), parts.sum(0).to(tables.dtype)
-
-
-@results_of("attention_backward")
-def _(
-    gradient: torch.Tensor, _values: Any, _content: Any, _position: Any, lse: torch.Tensor, *inputs: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    joint, tables, *_ = inputs
-    size, width = gradient.size(-1), joint.size(-1)
-    sums = lse.new_empty(3 * size), lse.new_empty(width - 3 * size)
-    return torch.empty_like(joint), *sums, torch.empty_like(tables)
 
 
 class _Attended(torch.autograd.Function):

@@ -39,7 +39,7 @@ from torch.nn import functional as F
 
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.kernels.dropout import RowDropout
-from babelmill.training.kernels.shared_triton import drop, gradient_of_input, normalize, operator, results_of, sizes
+from babelmill.training.kernels.shared_triton import drop, gradient_of_input, normalize, operator, sizes
 
 SUMS = tl.constexpr(5)  # sums that the second kernel begins at once: about the square root of the number of rows
 WARPS = 1  # of a program of the second kernel
@@ -123,12 +123,14 @@ def _launch(kernel: Any, hidden: torch.Tensor, inputs: tuple[Any, ...], **more: 
     kernel[(rows * length,)](**used, **numbers, **switches, **more, **sizes(width))
 
 
-def _results(change: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _empty(
+    change: torch.Tensor, _begun: Any, _earlier: Any, _weights: Any, stored: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return empty tensors for the results of `_forward`."""
     return torch.empty_like(change, dtype=stored.dtype), torch.empty(change.shape[:2], device=change.device)
 
 
-@operator("mix_forward", mutates=("stored",))
+@operator("mix_forward", _empty, mutates=("stored",))
 def _forward(
     change: torch.Tensor,
     begun: torch.Tensor | None,
@@ -154,18 +156,13 @@ def _forward(
     Returns:
         The sum, [B, T, H] in the type of `stored`, and by what it was multiplied to normalise it, [B, T] float32.
     """
-    result, scale = _results(change, stored)
     inputs = begun, earlier, weights, stored, keys, place, p
+    result, scale = _empty(change, *inputs)
     _launch(_mix_forward, change, inputs, CHANGE=change, RESULT=result, SCALE=scale, eps=eps)
     return result, scale
 
 
-@results_of("mix_forward")
-def _(change, begun, earlier, weights, stored, keys, place, p, eps):
-    return _results(change, stored)
-
-
-@operator("mix_backward", mutates=("stored",))
+@operator("mix_backward", lambda gradient, *more: torch.empty_like(gradient, dtype=more[-1]), mutates=("stored",))
 def _backward(
     gradient: torch.Tensor,
     normalized: torch.Tensor,
@@ -193,12 +190,7 @@ def _backward(
     return result
 
 
-@results_of("mix_backward")
-def _(gradient, normalized, scale, begun, earlier, weights, stored, keys, place, p, kind):
-    return torch.empty_like(gradient, dtype=kind)
-
-
-@operator("begin_sums")
+@operator("begin_sums", lambda earlier, weights: earlier.new_empty(len(weights), earlier.size(1)))
 def _begin(earlier: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return weights [S, t] times the rows `earlier` [t, N], as [S, N] of the same type; S is at most `SUMS`."""
     count, numbers = len(weights), earlier.size(1)
@@ -206,11 +198,6 @@ def _begin(earlier: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     grid, sizes = (-(-numbers // BLOCK),), (numbers, len(earlier), weights.stride(0), count)
     _begin_sums[grid](earlier, weights, sums, *sizes, **block, num_warps=WARPS)
     return sums
-
-
-@results_of("begin_sums")
-def _(earlier, weights):
-    return earlier.new_empty(len(weights), earlier.size(1))
 
 
 def _products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:

@@ -24,25 +24,24 @@ NAMESPACE = "babelmill"
 WARPS = 4  # of a program, each for 16 of 64 rows; with 8, every row would be computed by two
 
 
-def operator(name: str, mutates: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Any]:
+def operator(
+    name: str, results: Callable[..., Any], mutates: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that makes a function on tensors the operator `torch.ops.babelmill.<name>`.
 
     Args:
         name: its name.
+        results: takes the same arguments, and returns empty tensors shaped as the results, for tracing.
         mutates: names of arguments that the function writes to. Its results are always new tensors.
     """
 
     def define(function: Callable[..., Any]) -> Any:
         torch.library.define(f"{NAMESPACE}::{name}", infer_schema(function, mutates_args=mutates))
         torch.library.impl(f"{NAMESPACE}::{name}", ("cpu", "cuda"), function)
+        torch.library.register_fake(f"{NAMESPACE}::{name}", results)
         return getattr(getattr(torch.ops, NAMESPACE), name).default
 
     return define
-
-
-def results_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator for a function that returns empty tensors shaped as an operator's results, for tracing."""
-    return torch.library.register_fake(f"{NAMESPACE}::{name}")
 
 
 @triton.jit
