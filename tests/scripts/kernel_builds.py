@@ -10,7 +10,6 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from babelmill.training.kernels import attention_block_triton as block
 from babelmill.training.kernels import attention_triton as attention
 from babelmill.training.kernels import geglu_triton, mixing_triton
 from babelmill.training.kernels.shared_triton import WARPS, sizes
@@ -28,8 +27,8 @@ TENSORS |= dict.fromkeys(("LUT", "SPANS", "KEYS", "PLACE"), "*i32")
 ATTENTION = {"DROPS": True, "EVEN": True, "WHOLE": True, "B": attention.TILE, "C": attention.OTHERS, "D": 64, "R": 64}
 NOT_WHOLE = ATTENTION | {"WHOLE": False}
 TABLES = {"COUNT": attention.POSITIONS, "B": attention.OF_TABLES, "D": 64, "R": 64}
-GATE = {"GATES": True, "D": 64, "TOKENS": block.TOKENS}
-GATE_FORWARD, GATE_BACKWARD = GATE | sizes(768), GATE | sizes(768, block.NUMBERS)
+GATE = {"GATES": True, "D": 64, "TOKENS": attention.TOKENS}
+GATE_FORWARD, GATE_BACKWARD = GATE | sizes(768), GATE | sizes(768, attention.NUMBERS)
 GEGLU_FORWARD, GEGLU_BACKWARD = (geglu_triton.sizes(2560, numbers) for numbers in geglu_triton.NUMBERS)
 BEGIN = {"S": 8, "B": mixing_triton.BLOCK, "num_warps": mixing_triton.WARPS}
 UNUSED, USED = ({"EVEN": True, "GOES_ON": used, "DROPS": used} | sizes(768) for used in (False, True))
@@ -41,8 +40,8 @@ BUILDS = [
     (attention._gradient_of_scores, NOT_WHOLE, ("sm_90",)),
     (attention._gradients_of_states, NOT_WHOLE, ("sm_90",)),
     (attention._backward_of_tables, TABLES, ("sm_80", "sm_90", "gfx90a")),
-    (block._gate_forward, GATE_FORWARD, ("sm_80", "sm_90")),
-    (block._gate_backward, GATE_BACKWARD, SHARED),
+    (attention._gate_forward, GATE_FORWARD, ("sm_80", "sm_90")),
+    (attention._gate_backward, GATE_BACKWARD, SHARED),
     (geglu_triton._geglu_forward, GEGLU_FORWARD, ("sm_80", "sm_90", "gfx90a")),
     (geglu_triton._geglu_backward, GEGLU_BACKWARD, SHARED),
 ]

@@ -1,12 +1,9 @@
 """Compare our Triton kernels with the formula, in Triton's interpreter, which checks all memory that they use.
 
-    TRITON_INTERPRET=1 python tests/scripts/kernel_checks.py attention|feed_forward|sums|edges|trial|mixed_step|rounded_step|added_step SIZE ...
+    TRITON_INTERPRET=1 python tests/scripts/kernel_checks.py formula|sums|feed_forward|trial|mixed_step|rounded_step|added_step SIZE ...
 
-A size is a number of tokens per row (attention, trial, steps), of hidden states (sums, edges), or a width (feed_forward).
+A size is a number of tokens per row (formula, trial, steps), of layers (sums), or a width (feed_forward).
 TRITON_INTERPRET is read at the import.
-
-Each tensor's difference is relative to the tensor. In float32, its largest number counts. In bfloat16, its norm does: where
-a token's numbers are nearly equal, normalising them makes roundings large, and a narrow model has such tokens.
 """
 
 import math
@@ -17,23 +14,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from babelmill.model.attention import Visible, position_buckets, visible
-from babelmill.model.gpt_bert import GEGLU, Attention, GPTBertShape, Normalization, training_mask
+from babelmill.model.gpt_bert import GEGLU, GPTBertShape, Normalization
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.batches import MicroBatch
-from babelmill.training.kernels import (
-    attention_block_triton,
-    attention_triton,
-    dropout,
-    geglu_triton,
-    mixing_triton,
-)
-from babelmill.training.kernels import (
-    install as install_module,
-)
-from babelmill.training.kernels.attention_block_triton import FusedAttention
+from babelmill.training.kernels import attention_triton, dropout, geglu_triton, mixing_triton
+from babelmill.training.kernels import install as install_module
+from babelmill.training.kernels.attention_triton import FusedAttention
 from babelmill.training.kernels.compilation import Graphs
-from babelmill.training.kernels.dropout import KeyedAttention, Keys, NoDropout, RowDropout
+from babelmill.training.kernels.dropout import Keys, RowDropout
 from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
 from babelmill.training.kernels.install import difference, install, put_kernels
 from babelmill.training.kernels.mixing_triton import FusedMixing
@@ -42,194 +30,71 @@ from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from helpers.kernels.interpreter import guard
 from helpers.training.tiny_trainer import trainer_maker
 
-CLOSE = 0.03  # largest relative difference of a kernel from its formula, in bf16
 CPU = torch.device("cpu")
-KINDS = ((torch.float32, 2e-6), (torch.bfloat16, CLOSE))  # and how far numbers may be from the formula
 # Small, so that products, sums that are begun and gradients of tables have parts and a rest.
 attention_triton.POSITIONS, mixing_triton.COLUMNS, mixing_triton.BLOCK = 128, 64, 128
 guard(attention_triton, "_forward", "_gradient_of_scores", "_gradients_of_states", "_backward_of_tables")
-guard(attention_block_triton, "_gate_forward", "_gate_backward")
+guard(attention_triton, "_gate_forward", "_gate_backward")
 guard(geglu_triton, "_geglu_forward", "_geglu_backward")
 guard(mixing_triton, "_mix_forward", "_mix_backward", "_begin_sums")
 
 
-def of_attention(shape: GPTBertShape, length: int, dropout: float, kind: torch.dtype) -> float:
-    """Return the largest difference between an attention block with the kernels and the formula in float64.
+def compare(length: int, layers: int, width: int = 48, heads: int = 3, **values: float) -> None:
+    """Compare a model's result and gradients with the formula in float32, where the kernels compute in either type.
 
-    The result and all gradients are compared. There is a causal row of three documents, a bidirectional one whose
-    second half is padding, and one that is a single document.
-
-    Args:
-        shape: the model's, of which width, heads, gate and position buckets count.
-        length: tokens per row.
-        dropout: probability of dropping an attention weight.
-        kind: float32, or bfloat16 for autocast.
+    Its widths are no powers of two. In bfloat16, numbers differ by rounding.
     """
-    generator = torch.Generator().manual_seed(length)
-    segments = torch.arange(length).repeat(3, 1) * 3 // length
-    segments[1, length // 2 :], segments[2] = -1, 0
-    keys = Keys(7, CPU)
-    allowed = training_mask(segments, torch.tensor([True, False, False]))
-    none = torch.zeros(1, dtype=torch.int64)
-    keys.begin_pass(torch.tensor([11, 2**31 + 5, 12]), none, length, allowed)
-    seen = visible(allowed, kind)
-    buckets = position_buckets(length, length, shape.position_bucket_size, shape.max_position_embeddings)
-    block, width = Attention(shape), shape.hidden_size
-    with torch.no_grad():
-        for parameter in block.parameters():  # numbers that bf16 can store, so that both compute with the same ones
-            drawn = torch.randn(parameter.shape, generator=generator) / parameter.size(-1) ** 0.5
-            parameter.copy_(drawn.bfloat16())
-    sizes = (3, length, width), (2 * shape.position_bucket_size - 1, width)
-    given = [torch.randn(size, generator=generator).bfloat16() for size in sizes]
-    gradient, found = torch.randn(given[0].shape, generator=generator).bfloat16(), []
-    block.attend, block.dropout = KeyedAttention(3, keys), NoDropout(dropout)
-    block.relative_dropout = nn.Dropout(0.0)
-    for fused, wide in ((False, torch.float64), (True, torch.float32)):
-        module = FusedAttention(block) if fused else block
-        module.to(wide).zero_grad()
-        leaves = [x.to(wide).requires_grad_() for x in given]
-        mask = Visible(*(part.to(kind if fused else wide) for part in seen))
-        with torch.autocast("cpu", torch.bfloat16, enabled=fused and kind == torch.bfloat16):
-            result, _ = module(*leaves, buckets, mask)
-        result.backward(gradient.to(result.dtype))
-        gradients = (leaf.grad for leaf in (*leaves, *module.parameters()))
-        tensors = [tensor for tensor in (result.detach(), *gradients) if tensor is not None]
-        # Copies: without them, the next `module.to` would change the gradients in place.
-        found.append([tensor.to(torch.float64, copy=True) for tensor in tensors])
-    return _largest_difference(found, kind)
+    shape = GPTBertShape(1, width, 80, heads, 1, **values)
+    install_module.LAYERS, attends = layers, width // heads in install_module.WIDTHS
+    for kind, least, most in ((torch.float32, 0, 5e-6), (torch.bfloat16, 1e-3, install_module.CLOSE)):
+        FusedMixing.kind = kind
+        found = difference(CPU, shape, length, attends, in_bf16=kind == torch.bfloat16)
+        print(f"T {length}, {layers} layers of {width}, {values}, {kind}: {found:.1e}", flush=True)
+        assert least <= found < most
 
 
-def of_geglu(width: int, kind: torch.dtype) -> float:
-    """Return the largest difference between `NormalizedGEGLU` and the formula in float64.
-
-    The result and the gradient are compared.
-
-    Args:
-        width: numbers of a token in the result; the input has twice as many.
-        kind: type of the input.
-    """
-    generator, eps = torch.Generator().manual_seed(width), 1e-5
-    joint, gradient = (torch.randn(2, 3, size, generator=generator).to(kind) for size in (2 * width, width))
-    joint[0, 0, width:] *= 20  # gates so large that their gelu is 0 or the gate itself
-    formula, found = nn.Sequential(GEGLU(), Normalization(width, eps)), []
-    for module, wide in ((formula, torch.float64), (NormalizedGEGLU(eps), kind)):
-        given = joint.to(wide, copy=True).requires_grad_()
-        result = module(given)
-        (of_joint,) = torch.autograd.grad(result, given, gradient.to(wide))
-        found.append([result.detach().double(), of_joint.double()])
-    return _largest_difference(found, kind)
+def check_formula(length: int) -> None:
+    """Compare models of a layer with and without dropout, gates and mixed layers; all three are in the steps."""
+    compare(length, 1, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0, layer_mixing=False)
+    compare(length, 1, gate=False)
 
 
-def _largest_difference(tensors: list[list[torch.Tensor]], kind: torch.dtype) -> float:
-    """Return the largest relative difference of the wanted tensors and those found in `kind`; nan if one is."""
-    order = 2 if kind == torch.bfloat16 else math.inf
-    norms = [torch.stack([a - b, a]).flatten(1).norm(order, dim=1) for a, b in zip(*tensors, strict=True)]
-    return torch.stack([difference / size for difference, size in norms]).max().item()
-
-
-def of_sums(width: int, mixes: bool, kind: torch.dtype = torch.bfloat16, rows: int = 11) -> float:
-    """Return the largest difference between the kernels between sub-blocks and the formula in float64.
-
-    All results and all gradients are compared; the gradients of all weights count as one tensor.
-
-    Args:
-        width: width of the hidden states.
-        mixes: whether layers are mixed.
-        kind: type of the outputs of sub-blocks, and of the kernels' results.
-        rows: number of hidden states that are summed; the sums of 11 are begun twice.
-    """
-    generator, eps = torch.Generator().manual_seed(rows), 1e-5
-    shape = 2, mixing_triton.COLUMNS // width + 3, width
-    mixing, normalize, keys = LayerMixing(rows - 1), Normalization(width, eps), Keys(7, CPU)
-    with torch.no_grad():
-        for alpha in mixing.alphas:
-            alpha.copy_(torch.randn(len(alpha), generator=generator) / len(alpha))
-            alpha[-1] += 1.0
-    keys.begin_pass(torch.tensor([11, 2**31 + 5]), torch.zeros(1, dtype=torch.int64), 1)
-    dropouts = [RowDropout(0.1, place, keys, "rows") for place in range(rows)]
-    hidden, gradient = (torch.randn(shape, generator=generator) for _ in range(2))
-    share = 1.0 if mixes else 0.25  # without mixing, large changes make the last gradients depend on roundings alone
-    gates = [(share * torch.randn(shape, generator=generator)).to(kind) for _ in range(rows - 1)]
-    found = []
-    for fused, wide, narrow in ((False, torch.float64, torch.float64), (True, torch.float32, kind)):
-        mixing.to(wide)
-        leaves = [hidden.to(wide), *(gate.to(narrow) for gate in gates)]
-        leaves = [leaf.detach().requires_grad_() for leaf in leaves] + list(mixing.alphas) * mixes
-        if fused:
-            module = FusedMixing(dropouts, eps, mixing if mixes else None)
-            module.kind = kind
-            x, add = module.start(leaves[0])
-        else:
-            dropped = dropouts[0](leaves[0])
-            x, add = mixing.start(dropped) if mixes else (dropped, torch.add)
-        results = [x if fused else normalize(x)]
-        for gate, drop in zip(leaves[1:rows], dropouts[1:], strict=True):
-            change = results[-1] * gate
-            x = add(x, change if fused else drop(change))
-            results.append(x if fused else normalize(x))
-        gradients = torch.autograd.grad(results[-1], leaves, gradient.to(results[-1].dtype))
-        weights = [torch.cat(gradients[rows:])] if mixes else []
-        found.append([result.detach().double() for result in (*results, *gradients[:rows], *weights)])
-    return _largest_difference(found, kind)
-
-
-def check_attention(length: int) -> None:
-    """Compare the result and the gradients of one block, whose width is no power of two."""
-    for probability, gate in ((0.0, True), (0.1, True), (0.1, False)):
-        shape = GPTBertShape(1, 48, 1, 3, 1, attention_probs_dropout_prob=probability, gate=gate)
-        for kind, most in KINDS:
-            found = of_attention(shape, length, probability, kind)
-            print(f"T {length}, dropout {probability}, {'a' if gate else 'no'} gate, {kind}: {found:.1e}", flush=True)
-            assert found < most
-        assert found > 1e-4  # bf16 was used
-
-
-def check_feed_forward(width: int) -> None:
-    """Compare the result and the gradient for this many numbers per token."""
-    for kind, most in KINDS:
-        found = of_geglu(width, kind)
-        print(f"{width} in {geglu_triton.sizes(width, 1)['PARTS']} parts, {kind}: {found:.1e}", flush=True)
-        assert found < most
-    assert found > 1e-4  # bf16 was used
-
-
-def check_sums(rows: int) -> None:
-    """Compare the results and all gradients of so many hidden states, with changes of both types."""
-    for mixes in (True, False):
-        for kind, most in KINDS:
-            found = of_sums(77, mixes, kind, rows)
-            print(f"S {rows}, {'mixed' if mixes else 'added'}, {kind}: {found:.1e}", flush=True)
-            assert found < most
-        assert found > 1e-4  # bf16 was used
-
-
-def check_trial(length: int) -> None:
-    """Run the trial before training, for models with and without layer mixing; wrong kernels do not pass it."""
-    found = {}
-    for mixes in (True, False):
-        shape = GPTBertShape(1, 48, 64, 3, 1, layer_mixing=mixes)
-        found[mixes] = difference(CPU, shape, length, attends=True)
-        print(f"a trial of {length} tokens, {'mixed' if mixes else 'added'}: {found[mixes]:.1e}", flush=True)
-    assert min(found.values()) > 1e-3 and max(found.values()) < install_module.CLOSE / 2
-    right = mixing_triton.of_changes
-    for last in (0.7, math.nan):  # the weight of the last change, of which a share is lost
-        mixing_triton.of_changes = lambda matrix, last=last: right(matrix) * torch.linspace(1, last, len(matrix))
-        assert not difference(CPU, GPTBertShape(1, 48, 64, 3, 1), length, attends=True) < install_module.CLOSE
-    mixing_triton.of_changes = right
-
-
-def check_edges(_: int) -> None:
-    """Check the kernels of sums where tokens are rounded much, sums cancel, or memory ends."""
-    check_a_narrow_model()
+def check_sums(layers: int) -> None:
+    """Compare models of an odd width, whose sums are begun twice, and look at what is not rounded or not written."""
+    compare(3, layers, 77, 7)
+    compare(3, layers, 77, 7, layer_mixing=False)
     check_the_identity()
     check_the_end()
 
 
-def check_a_narrow_model() -> None:
-    """The trial accepts the kernels, though a token's roundings are far off: by 6 % of the largest number."""
-    mixing_triton.COLUMNS, whole = 2**11, mixing_triton.COLUMNS
-    assert of_sums(64, True) < CLOSE
-    mixing_triton.COLUMNS = whole
+def check_feed_forward(width: int) -> None:
+    """Compare the result and the gradient for this many numbers per token, some of whose gates are very large."""
+    generator, eps = torch.Generator().manual_seed(width), 1e-5
+    for kind, most in ((torch.float32, 2e-6), (torch.bfloat16, 0.03)):
+        joint, gradient = (torch.randn(2, 3, size, generator=generator).to(kind) for size in (2 * width, width))
+        joint[0, 0, width:] *= 20  # so large that their gelu is 0 or the gate itself
+        found = []
+        for module in (nn.Sequential(GEGLU(), Normalization(width, eps)).double(), NormalizedGEGLU(eps)):
+            given = joint.to(kind if found else torch.float64, copy=True).requires_grad_()
+            result = module(given)
+            found.append([result.detach(), *torch.autograd.grad(result, given, gradient.to(given.dtype))])
+        off = max(((got - wanted).norm() / wanted.norm()).item() for wanted, got in zip(*found, strict=True))
+        print(f"{width} in {geglu_triton.sizes(width, 1)['PARTS']} parts, {kind}: {off:.1e}", flush=True)
+        assert off < most
+    assert off > 1e-4  # bf16 was used
+
+
+def check_trial(length: int) -> None:
+    """Run the trial before training, for models with and without layer mixing; wrong kernels do not pass it."""
+    shapes = [GPTBertShape(1, 48, 64, 3, 1, layer_mixing=mixes) for mixes in (True, False)]
+    found = [difference(CPU, shape, length, attends=True) for shape in shapes]
+    print(f"trials of {length} tokens: {found}", flush=True)
+    assert min(found) > 1e-3 and max(found) < install_module.CLOSE / 2
+    right = mixing_triton.of_changes
+    for last in (0.7, math.nan):  # the weight of the last change, of which a share is lost
+        mixing_triton.of_changes = lambda matrix, last=last: right(matrix) * torch.linspace(1, last, len(matrix))
+        assert not difference(CPU, shapes[0], length, attends=True) < install_module.CLOSE
+    mixing_triton.of_changes = right
 
 
 def check_the_identity() -> None:
@@ -278,7 +143,7 @@ def compare_steps(length: int, kind: torch.dtype, most: float, **values: bool) -
 
     def install_as_on_a_gpu(*given) -> bool:
         install(*given)
-        if compiled := given[5]:
+        if compiled := given[4]:
             put_kernels(given[0], attends=True)
         return compiled
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
+from babelmill.training.kernels import dropout as keyed
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.networks.gpt_bert import GPTBertNetwork, NorBERT4Network
 from babelmill.training.networks.source_weights import new_gpt_bert, new_norbert4
@@ -48,7 +49,9 @@ def make_trainer(
     model = model.model_copy(update={"hidden_size": width} if width else {})
     shape = (new_norbert4 if architecture == "norbert4" else new_gpt_bert)(model, VOCABULARY.size)
     kind = NorBERT4Network if architecture == "norbert4" else network
-    made = kind(shape, train, processes, by_hand, graphs)
+    made = kind(shape, train, processes, graphs)
+    if not by_hand:
+        keyed.install(made.model, made.keys, keyed.KeyedAttention)
     (tokens, layouts), (others, other_layouts) = (
         stream(each, graphs=graphs, objective=train.objective) for each in (shards, validation or shards)
     )

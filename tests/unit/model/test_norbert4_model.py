@@ -7,8 +7,7 @@ from torch.nn import functional as F
 from babelmill.model.gpt_bert import training_mask
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.training.kernels import dropout
-from babelmill.training.kernels.dropout import Keys
-from babelmill.training.kernels.install import KeyedNorBERT4Attention
+from babelmill.training.kernels.dropout import KeyedNorBERT4Attention, Keys
 from babelmill.training.networks.gpt_bert import size_of
 from helpers.models.published import norbert4
 

@@ -8,8 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from babelmill.model.attention import attention, position_buckets, visible
 from babelmill.training.kernels.compilation import scoring_device
-from babelmill.training.kernels.dropout import KeyedAttention, Keys
-from babelmill.training.kernels.pytorch_kernels import CPUAttention, OneHotAttention
+from babelmill.training.kernels.dropout import CPUAttention, KeyedAttention, Keys, OneHotAttention
 
 MODES = ["plain", "sdpa", "cpu", "one-hot"]
 

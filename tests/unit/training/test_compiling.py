@@ -1,6 +1,5 @@
 """Compiled blocks: a graph for each length, made when it is first used; and what happens where none can be made."""
 
-import dataclasses
 import functools
 import os
 import signal
@@ -12,7 +11,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor import config as inductor
 
-from babelmill.training.batches import MicroBatch, TokenStream
+from babelmill.training.batches import TokenStream
 from babelmill.training.kernels import compilation, dropout
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.plan.objectives import objective_of
@@ -143,12 +142,6 @@ def test_signals_do_not_end_what_compiles(tmp_path):
 # Micro-batches, the loss and dropout by themselves: the same integers, and the same sums but for rounding.
 
 
-def same(a: MicroBatch, b: MicroBatch) -> bool:
-    """Whether two micro-batches have the same types and bits."""
-    pairs = [(getattr(a, field.name), getattr(b, field.name)) for field in dataclasses.fields(a)]
-    return all(x is y if x is None or y is None else x.dtype == y.dtype and torch.equal(x, y) for x, y in pairs)
-
-
 @pytest.mark.parametrize(
     "backend, objective, in_place, prompts, lengths",
     [
@@ -170,7 +163,8 @@ def test_compiled_micro_batches_are_the_plain_ones(backend, objective, in_place,
             for part, stream in ((rows, training), (rows[:3], validation), (rows[4:5], validation)):
                 asked = part, length, (0.5,) * len(about.kinds)
                 wanted = plain.micro_batch(*asked, pad_rows_to=2)
-                assert same(stream.micro_batch(*asked, pad_rows_to=2), wanted)
+                found = stream.micro_batch(*asked, pad_rows_to=2)
+                torch.testing.assert_close(vars(found), vars(wanted), rtol=0, atol=0)
                 seen += len(wanted.targets)
     assert counting.frame_count == len(lengths) and seen > 100
 

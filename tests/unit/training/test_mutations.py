@@ -49,7 +49,7 @@ batches | training/batches.py | </s> may be masked
 - hideable = learnable & (tokens != words.eos)
 + hideable = learnable
 
-gradients | training/kernels/pytorch_kernels.py | another scale of attention
+gradients | training/kernels/dropout.py | another scale of attention
 - scale = 1.0 / math.sqrt(3 * size)
 + scale = 1.0 / math.sqrt(2 * size)
 

@@ -64,17 +64,6 @@ class Layers(nn.Module):
         return {name: value for name, value in self.named_parameters() if "layers" in name and value.ndim == 2}
 
 
-def train_layers(**values) -> Layers:
-    """Layers after four steps by Muon, with other gradients in each."""
-    model = Layers()
-    train = training_data.section("train", optimizer="muon", weight_decay=2.0, **values)
-    optimizer = make_optimizer(dict(model.named_parameters()), train, matrices=model.matrices())
-    for step in range(4):
-        give_gradients(model, step)
-        optimizer.update(0.01, ONE)
-    return model
-
-
 def give_gradients(model: nn.Module, step: int) -> None:
     for i, parameter in enumerate(model.parameters()):
         generator = torch.Generator().manual_seed(100 * step + i)
@@ -88,7 +77,9 @@ def test_muon_is_pytorchs(precision, tolerance, at_once, monkeypatch):
     Two matrices of a shape are updated together or, if they are too large for that, one after the other.
     """
     monkeypatch.setattr(optim, "AT_ONCE", at_once)
-    ours, theirs, before = train_layers(precision=precision), Layers(), Layers()
+    ours, theirs, before = Layers(), Layers(), Layers()
+    train = training_data.section("train", optimizer="muon", weight_decay=2.0, precision=precision)
+    muon = make_optimizer(dict(ours.named_parameters()), train, matrices=ours.matrices())
     matrices = theirs.matrices()
     rest = [(name, parameter) for name, parameter in theirs.named_parameters() if name not in matrices]
     optimizers = [
@@ -96,7 +87,9 @@ def test_muon_is_pytorchs(precision, tolerance, at_once, monkeypatch):
         torch.optim.AdamW([parameter for _, parameter in rest], 0.01, (0.9, 0.98), 1e-8, weight_decay=0.0),
     ]
     for step in range(4):
-        give_gradients(theirs, step)
+        for model in (ours, theirs):
+            give_gradients(model, step)
+        muon.update(0.01, ONE)
         for optimizer in optimizers:
             optimizer.step()
     for (name, a), b, start in zip(ours.named_parameters(), theirs.parameters(), before.parameters(), strict=True):
@@ -155,41 +148,24 @@ def test_clipping(gradient, wanted):
     torch.testing.assert_close(found, torch.tensor(wanted))
 
 
-def test_the_average_forgets_its_start_early_in_a_run():
-    model = nn.Linear(1, 1, bias=False)
+@pytest.mark.parametrize(("decay", "start"), [(0.999, None), (0.999, 190), (0.0, 190), (0.0, None)])
+def test_the_average_of_weights(decay, start):
+    """It forgets its start early in a run. From a step on, it is the mean of the weights. In place, it is the weights."""
+    model, weights = nn.Linear(1, 1, bias=False), []
     expected = model.weight.item()
-    moving = MovingAverage({"weight": model.weight}, 0.999)
+    moving = MovingAverage({"weight": model.weight}, decay, start)
     for step in range(200):
+        weights.append(step**2 / 200)
         with torch.no_grad():
-            model.weight.fill_(step)
+            model.weight.fill_(weights[-1])
         moving.update(step)
-        decay = min(0.999, (1 + step) / (60 + step))
-        expected = decay * expected + (1 - decay) * step
-    average = moving.tensors["weight"].item()
-    assert average == pytest.approx(expected, rel=1e-5) and 170 < average < 199
+        now = min(decay, (1 + step) / (60 + step))
+        expected = now * expected + (1 - now) * weights[-1]
+        if start is not None and step >= start:
+            expected = sum(weights[start:]) / (step - start + 1)
+        average = (moving.tensors or model.state_dict())["weight"].item()
+        assert average == pytest.approx(expected, rel=1e-5), step
+    assert (moving.tensors is None) == (not decay and start is None), "no second copy without need"
     with moving.in_place():
-        assert model.weight.item() == average
-    assert (model.weight.item(), moving.tensors["weight"].item()) == (199, average)
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.999])
-def test_the_mean_of_the_last_weights(decay):
-    """Before them, the average is what it is without them: with a decay of 0, the weights."""
-    model = nn.Linear(1, 1, bias=False)
-    moving, other = (MovingAverage({"weight": model.weight}, decay, mean_from=start) for start in (6, None))
-    for step in range(10):
-        with torch.no_grad():
-            model.weight.fill_(step**2)
-        moving.update(step)
-        other.update(step)
-        before = (other.tensors or model.state_dict())["weight"].item()
-        expected = before if step < 6 else sum(each**2 for each in range(6, step + 1)) / (step - 5)
-        assert moving.tensors["weight"].item() == pytest.approx(expected, rel=1e-6), step
-
-
-def test_without_a_decay_there_is_no_second_copy():
-    model = nn.Linear(1, 1, bias=False)
-    moving = MovingAverage({"weight": model.weight}, 0)
-    moving.update(3)
-    with moving.in_place():
-        assert moving.tensors is None
+        assert model.weight.item() == average and 180 < average < 199
+    assert model.weight.item() == pytest.approx(weights[-1])

@@ -157,12 +157,8 @@ def test_a_process_without_memory_ends_all(answers):
 
 def test_a_model_that_is_too_large_is_one_line():
     """Where smaller forward passes do not help: weights, gradients, optimizer."""
-    with (
-        pytest.raises(
-            UserError, match=r"does not fit .* more GPUs, .* adapters \(train\.lora_rank\): CUDA .* memory\.$"
-        ),
-        in_words(),
-    ):
+    words = r"does not fit .* more GPUs, .* adapters \(train\.lora_rank\): CUDA .* memory\.$"
+    with pytest.raises(UserError, match=words), in_words():
         raise torch.OutOfMemoryError("CUDA out of memory.\nMore lines follow.")
 
 

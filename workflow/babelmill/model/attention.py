@@ -87,27 +87,12 @@ def flat_indices(buckets: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.
 
 
 def _spread(products: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return the products [N, T, R] at a flat index [M], as [N, M].
+    """Return the products [B, n, T, R] at a flat index [M], as [B n, M].
 
     The result is float32 or wider, since the gradient sums many numbers.
     """
-    products = products.to(torch.promote_types(products.dtype, torch.float32)).flatten(1)
+    products = products.flatten(0, 1).to(torch.promote_types(products.dtype, torch.float32)).flatten(1)
     return products.gather(1, index.expand(products.size(0), -1))  # len() would fix a dynamic size
-
-
-def _position_bias(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    query_table: torch.Tensor,
-    key_table: torch.Tensor,
-    buckets: torch.Tensor,
-) -> torch.Tensor:
-    """Return the position part of the scores before scaling, [B, n, Tq, Tk]: q_i.K[b(i, j)] + k_j.Q[b(i, j)]."""
-    rows, columns = flat_indices(buckets, key_table.size(1))
-    content_to_position = (query @ key_table.mT).flatten(0, 1)
-    position_to_content = (key @ query_table.mT).flatten(0, 1)
-    bias = _spread(content_to_position, rows) + _spread(position_to_content, columns)
-    return bias.view(*query.shape[:3], key.size(2))
 
 
 def attention(
@@ -137,7 +122,9 @@ def attention(
         The values [B, n, Tq, d], and the weights [B, n, Tq, Tk] ("plain") or None ("sdpa").
     """
     scale = 1.0 / math.sqrt(3 * query.size(-1))
-    bias = _position_bias(query, key, query_table, key_table, buckets) * scale + visible.penalty
+    rows, columns = flat_indices(buckets, key_table.size(1))
+    bias = _spread(query @ key_table.mT, rows) + _spread(key @ query_table.mT, columns)
+    bias = bias.view(*query.shape[:3], key.size(2)) * scale + visible.penalty
     if implementation == "sdpa":
         bias = bias.to(query.dtype)
         return F.scaled_dot_product_attention(query, key, value, bias, dropout, scale=scale) * visible.alive, None

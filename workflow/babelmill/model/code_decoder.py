@@ -55,16 +55,6 @@ def longest_text(config: Any) -> int | None:
     return next((length for length in range(positions, 0, -1) if padded_length(length, config) <= positions), 0)
 
 
-class _TokenEmbedding(nn.Module):
-    def __init__(self, entries: int, width: int):
-        super().__init__()
-        self.embedding = nn.Embedding(entries, width)
-        self._scale = math.sqrt(width)
-
-    def forward(self, symbols: torch.Tensor) -> torch.Tensor:
-        return self.embedding(symbols) * self._scale
-
-
 class CodeDecoder(nn.Module):
     """Scores the next symbol of a sequence of codes.
 
@@ -80,7 +70,7 @@ class CodeDecoder(nn.Module):
 
     def __init__(self, entries: int, width: int, layers: int, longest: int, dropout: float = 0.0):
         super().__init__()
-        self.token_emb = _TokenEmbedding(entries, width)
+        self.token_emb = nn.ModuleDict({"embedding": nn.Embedding(entries, width)})
         self.register_buffer("positions", _sinusoidal(longest, width), persistent=False)
         self.drop = nn.Dropout(dropout)
         layer = nn.TransformerDecoderLayer(width, math.gcd(HEADS, width), width, dropout, batch_first=True)
@@ -97,9 +87,12 @@ class CodeDecoder(nn.Module):
         """
         length = symbols.size(1)
         later = torch.ones(length, length, dtype=torch.bool, device=symbols.device).triu(1)
-        embedded = self.token_emb(symbols)
-        given = self.drop(embedded + self.positions[:length].to(embedded.dtype))
+        given = self.drop(self._embedded(symbols, self.positions[:length]))
         return self.head(self.decoder(given, hidden, tgt_mask=later, memory_key_padding_mask=~seen))
+
+    def _embedded(self, symbols: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        embedded = self.token_emb["embedding"](symbols) * math.sqrt(self.head.in_features)
+        return embedded + positions.to(embedded.dtype)
 
     def read(self, hidden: torch.Tensor) -> list[torch.Tensor]:
         """Return, per layer, the keys and values of the text, [2, B, heads, T, H / heads]. `advance` needs them.
@@ -128,9 +121,7 @@ class CodeDecoder(nn.Module):
             symbols: [B, W] int64, the last symbol of each of a text's W beams.
             before: per layer, the keys and values of the earlier symbols, [B, W, n, 2 H]. It begins as `nothing`.
         """
-        embedded = self.token_emb(symbols)
-        last = embedded + self.positions[before[0].size(2)].to(embedded.dtype)
-        kept = []
+        last, kept = self._embedded(symbols, self.positions[before[0].size(2)]), []
         for layer, of_text, given in zip(self._layers, text, before, strict=True):
             attention, heads = layer.self_attn, layer.self_attn.num_heads
             own = F.linear(last, attention.in_proj_weight, attention.in_proj_bias)

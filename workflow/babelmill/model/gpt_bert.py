@@ -195,9 +195,7 @@ class Encoder(Blocks):
         self.activation_checkpointing = activation_checkpointing
         self.attention_layers = nn.ModuleList(Attention(config) for _ in range(config.num_hidden_layers))
         self.mlp_layers = nn.ModuleList(FeedForward(config, i) for i in range(config.num_hidden_layers))
-        if config.layer_mixing:
-            self.dwa_modules = LayerMixing(2 * config.num_hidden_layers)
-        self.layer_mixing = config.layer_mixing
+        self.dwa_modules = LayerMixing(2 * config.num_hidden_layers) if config.layer_mixing else None
 
     def forward(
         self,
@@ -212,10 +210,10 @@ class Encoder(Blocks):
 
         `hidden` [B, T, H] is the token embeddings. `caches` holds one function per layer; see `Attention`.
         """
-        hidden, add = self.dwa_modules.start(hidden) if self.layer_mixing else (hidden, torch.add)
+        hidden, add = (hidden, torch.add) if self.dwa_modules is None else self.dwa_modules.start(hidden)
         outputs, weights = [hidden], []
-        for i, (attend, feed_forward) in enumerate(zip(self.attention_layers, self.mlp_layers, strict=True)):
-            cache = caches[i] if caches is not None else None
+        layers = zip(self.attention_layers, self.mlp_layers, caches or [None] * len(self.mlp_layers), strict=True)
+        for attend, feed_forward, cache in layers:
             change, weight = self._run(attend, hidden, relative, buckets, visible, implementation, cache)
             hidden = add(hidden, change)
             hidden = add(hidden, self._run(feed_forward, hidden))
@@ -225,14 +223,11 @@ class Encoder(Blocks):
 
 
 class OutputProjection(nn.Module):
-    """Computes the scores of all tokens. Its matrix is the token embedding, so only the bias is a parameter here."""
+    """Holds the bias of the output layer, whose matrix is the token embedding."""
 
     def __init__(self, vocab_size: int):
         super().__init__()
         self.bias = nn.Parameter(torch.empty(vocab_size))
-
-    def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
-        return F.linear(hidden, embedding, self.bias)
 
 
 class Classifier(nn.Module):
@@ -265,7 +260,7 @@ class Classifier(nn.Module):
 
     def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
         """Return logits [..., V] for hidden [..., H] and the token embedding [V, H]."""
-        return self.nonlinearity[-1](self.features(hidden), embedding)
+        return F.linear(self.features(hidden), embedding, self.bias)
 
 
 @torch.no_grad()

@@ -63,18 +63,10 @@ class Sight(NamedTuple):
     visible: Visible
 
 
-def rotations(positions: torch.Tensor, size: int, theta: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return cosines and sines [T, size] of the angles of positions [T]; the angles of both halves are equal.
-
-    They are computed in float32, as published, and only then converted to `dtype`.
-    """
-    powers = theta ** (torch.arange(0, size, 2, dtype=torch.float32, device=positions.device) / size)
-    angles = (positions.float()[:, None] * (1.0 / powers)).repeat(1, 2)
-    return angles.cos().to(dtype), angles.sin().to(dtype)
-
-
 def sights(shape: NorBERT4Shape, allowed: torch.Tensor, queries: int, keys: int, dtype: torch.dtype) -> list[Sight]:
     """Return what local and global layers see.
+
+    The angles of rotations are computed in float32, as published, and their cosines and sines only then converted.
 
     Args:
         shape: the sizes of the model.
@@ -84,13 +76,15 @@ def sights(shape: NorBERT4Shape, allowed: torch.Tensor, queries: int, keys: int,
         keys: number of all positions.
         dtype: the type in which attention is computed.
     """
-    position = torch.arange(keys, device=allowed.device)
-    distance = (position[keys - queries :, None] - position).abs()
-    found = []
+    position, size = torch.arange(keys, device=allowed.device), shape.query_key_head_size
+    new, found = position[keys - queries :, None], []
+    distance, wide = (new - position).abs(), torch.promote_types(dtype, torch.float32)
     for theta, window in ((THETA, shape.local_window_length), (GLOBAL_THETA, shape.global_window_length)):
-        wide = torch.promote_types(dtype, torch.float32)
-        cosines, sines = rotations(position[keys - queries :], shape.query_key_head_size, theta, wide)
-        found.append(Sight(cosines, sines, visible(allowed & (distance <= window), dtype)))
+        powers = theta ** (torch.arange(0, size, 2, dtype=torch.float32, device=allowed.device) / size)
+        angles = (new.float() * (1.0 / powers)).repeat(1, 2)  # those of both halves are equal
+        found.append(
+            Sight(angles.cos().to(wide), angles.sin().to(wide), visible(allowed & (distance <= window), dtype))
+        )
     return found
 
 
@@ -275,14 +269,8 @@ class Layer(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return the hidden states [B, T, H] after this layer, and what `Attention` returns beside its result."""
         of_values, of_scores, of_mlp, of_mlp_share, kept, of_kept = self.lambdas
-        change, first_values, weights = self.attention(
-            mix(hidden, embeddings, of_values),
-            mix(hidden, embeddings, of_scores),
-            first,
-            sight,
-            implementation,
-            cache,
-        )
+        inputs = mix(hidden, embeddings, of_values), mix(hidden, embeddings, of_scores)
+        change, first_values, weights = self.attention(*inputs, first, sight, implementation, cache)
         into_mlp = F.softplus(of_mlp) * mix(hidden, embeddings, of_mlp_share) + change
         residual = F.softplus(kept) * mix(hidden, embeddings, of_kept) + change
         return residual + self.mlp(into_mlp), first_values, weights
@@ -311,8 +299,8 @@ class Encoder(Blocks):
         """
         hidden, first = embeddings, None
         outputs, weights = [hidden], []
-        for i, (layer, is_global) in enumerate(zip(self.layers, self.kinds, strict=True)):
-            cache = caches[i] if caches is not None else None
+        layers = zip(self.layers, self.kinds, caches or [None] * len(self.layers), strict=True)
+        for layer, is_global, cache in layers:
             given = hidden, embeddings, first, sights[is_global], implementation, cache
             hidden, first, weight = self._run(layer, *given)
             outputs.append(hidden)
@@ -327,11 +315,6 @@ class OutputProjection(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.empty(size))
         self.bias = nn.Parameter(torch.empty(vocab_size))
-
-
-def capped(scores: torch.Tensor) -> torch.Tensor:
-    """Return scores that lie between 0 and 30."""
-    return LARGEST * torch.sigmoid(scores / SHARPNESS)
 
 
 class Classifier(nn.Module):
@@ -354,8 +337,8 @@ class Classifier(nn.Module):
         return normalize(hidden, self.eps) * (1 + self.emb2vocab.scale)
 
     def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
-        """Return logits [..., V] for hidden [..., H] and the token embedding [V, H]."""
-        return capped(F.linear(self.features(hidden), embedding, self.bias))
+        """Return logits [..., V] for hidden [..., H] and the token embedding [V, H]. They lie between 0 and 30."""
+        return LARGEST * torch.sigmoid(F.linear(self.features(hidden), embedding, self.bias) / SHARPNESS)
 
 
 @torch.no_grad()

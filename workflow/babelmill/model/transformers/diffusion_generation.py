@@ -82,21 +82,15 @@ def generate(
             scores = _scores(model, tokens, prompt, mask_token_id, cfg_scale)[:, begin : begin + block_length]
             scores[..., mask_token_id] = -torch.inf
             here = tokens[:, begin : begin + block_length]
-            predicted, sure = _predict(scores, temperature, remasking, generator)
+            predicted = noisy(scores, temperature, generator).argmax(-1)
+            if remasking == "random":
+                sure = torch.rand(predicted.shape, device=scores.device, generator=generator)
+            else:
+                sure = scores.float().softmax(-1).gather(-1, predicted[..., None])[..., 0]
             sure = sure.masked_fill(here != mask_token_id, -1)  # never choose a position that is already filled
             best = sure.topk(kept, -1).indices
             here.scatter_(1, best, predicted.gather(1, best))
     return tokens
-
-
-def _predict(
-    scores: torch.Tensor, temperature: float, remasking: str, generator: torch.Generator | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a token for each position of scores [B, T, V], and how sure it is, [B, T]; the surest are kept first."""
-    predicted = noisy(scores, temperature, generator).argmax(-1)
-    if remasking == "random":
-        return predicted, torch.rand(predicted.shape, device=scores.device, generator=generator)
-    return predicted, scores.float().softmax(-1).gather(-1, predicted[..., None])[..., 0]
 
 
 def _scores(

@@ -51,14 +51,11 @@ class CodesModel(PreTrainedModel):
     def __init__(self, config: PreTrainedConfig, encoder: PreTrainedModel | None = None, **_: Any):
         super().__init__(config)
         labels: dict[str, Any] = config.labels
-        made = encoder or AutoModelForSequenceClassification.from_config(config, trust_remote_code=True)
-        self.encoder = made
+        self.encoder = encoder or AutoModelForSequenceClassification.from_config(config, trust_remote_code=True)
         self.codes, self.blocks, self.exclusive = list(labels["codes"]), labels["blocks"], labels["exclusive"]
         self.decoder = None
-        spelt = torch.tensor(labels["spelt"]) if labels["decoder_layers"] else torch.zeros(len(self.codes), 0)
-        self.spelt = spelt.long()
         if labels["decoder_layers"]:
-            longest = labels["blocks"] * labels["block_size"]
+            longest, self.spelt = labels["blocks"] * labels["block_size"], torch.tensor(labels["spelt"])
             self.decoder = CodeDecoder(labels["entries"], config.hidden_size, labels["decoder_layers"], longest)
         self._hidden: torch.Tensor | None = None
         self.encoder.base_model.register_forward_hook(self._keep)
@@ -82,17 +79,23 @@ class CodesModel(PreTrainedModel):
     def _keep(self, _module: Any, _args: Any, output: Any) -> None:
         self._hidden = output[0]
 
+    def _encode(self, tokens: torch.Tensor, seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the scores of the classes, the encoder's hidden states, and which of them are no padding."""
+        tokens, seen = padded(tokens, seen, self.config)
+        scores = self.encoder(input_ids=tokens, attention_mask=seen).logits
+        hidden, self._hidden = self._hidden, None
+        assert hidden is not None
+        return scores, hidden, seen.bool()
+
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, symbols: torch.Tensor | None = None, **_: Any
     ) -> SequenceClassifierOutput:
         """Return the scores of the classes, [B, K]; given `symbols` [B, n], the scores of the next ones, [B, n, V]."""
-        input_ids, attention_mask = padded(input_ids, attention_mask, self.config)
-        scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
-        hidden, self._hidden = self._hidden, None
+        scores, hidden, seen = self._encode(input_ids, attention_mask)
         if symbols is not None:
-            if self.decoder is None or hidden is None:
+            if self.decoder is None:
                 raise ValueError("this model does not spell its codes")
-            scores = self.decoder(hidden, attention_mask.bool(), symbols)
+            scores = self.decoder(hidden, seen, symbols)
         return SequenceClassifierOutput(logits=scores)
 
     @torch.no_grad()
@@ -113,13 +116,10 @@ class CodesModel(PreTrainedModel):
             threshold: if a text may have several codes, the classifier gives a second or later code only from this
                 probability on.
         """
-        input_ids, attention_mask = padded(input_ids, attention_mask, self.config)
-        scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits.float()
-        hidden, self._hidden = self._hidden, None
+        scores, hidden, seen = self._encode(input_ids, attention_mask)
         if method == "linear" or self.decoder is None:
-            return self._by_classes(scores, top, threshold)
-        assert hidden is not None
-        return _Search(self, hidden, attention_mask.bool(), top).run()
+            return self._by_classes(scores.float(), top, threshold)
+        return _Search(self, hidden, seen, top).run()
 
     def _by_classes(self, scores: torch.Tensor, top: int, threshold: float) -> list[Found]:
         """Return the classifier's most probable code. If a text may have several, add those from the threshold on."""

@@ -30,11 +30,12 @@ from ..mixing import LayerMixing  # noqa: F401  # pyright: ignore[reportUnusedIm
 from .configuration_gpt_bert import GPTBertConfig
 
 Output = TypeVar("Output", bound=ModelOutput)
+Shape = TypeVar("Shape")
 
 
-def shape_of(config: GPTBertConfig) -> GPTBertShape:
+def shape_of(config: GPTBertConfig, kind: type[Shape] = GPTBertShape) -> Shape:
     """Return the part of a configuration that holds the sizes of the layers."""
-    return GPTBertShape(**{field.name: getattr(config, field.name) for field in fields(GPTBertShape)})
+    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})  # pyright: ignore
 
 
 def allowed_by(mask: torch.Tensor | None, queries: int, keys: int, causal: bool, device: torch.device) -> torch.Tensor:
@@ -161,12 +162,10 @@ class GPTBertPreTrainedModel(PreTrainedModel):
 
     def _layer_caches(self, cache: Cache, queries: int, keys: int, device: torch.device) -> list[LayerCache]:
         """Return a function for each layer that adds the new keys and values to the cache and returns all of them."""
-        place = {
-            "cache_position": torch.arange(keys - queries, keys, device=device)
-        }  # for transformers 4's static cache
+        new = torch.arange(keys - queries, keys, device=device)
 
         def remember(layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            key, value = cache.update(key, value, layer, place)
+            key, value = cache.update(key, value, layer, {"cache_position": new})  # for transformers 4's static cache
             return key[:, :, :keys], value[:, :, :keys]  # a static cache has room for more
 
         return [functools.partial(remember, layer) for layer in range(self.config.num_hidden_layers)]
@@ -197,10 +196,29 @@ class GPTBertModel(GPTBertPreTrainedModel):
 class GPTBertHead(GPTBertPreTrainedModel):
     """Adds a head to the encoder, which takes the default attention mode of the head's class."""
 
+    output_type: Any
+    _scored: Callable[..., tuple[torch.Tensor | None, torch.Tensor]]  # the loss, and the logits of hidden states
+
     def __init__(self, config: GPTBertConfig):
         super().__init__(config)
         self.model = GPTBertModel(config)
         self.model.attention_mode = config.attention_mode or self.natural_attention_mode
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> ModelOutput | tuple[Any, ...]:
+        """Return the logits of the head, and their loss if there are labels. The class says what both are."""
+        items = kwargs.pop("num_items_in_batch", None)
+        kwargs.pop("use_cache", None)
+        output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
+        loss, logits = self._scored(output.last_hidden_state, attention_mask, labels, items)
+        output = self.output_type(loss, logits, output.hidden_states, output.attentions)
+        return self._finish(output, return_dict)
 
 
 class GPTBertLanguageModel(GPTBertHead):
@@ -237,30 +255,24 @@ class GPTBertLanguageModel(GPTBertHead):
 
 
 class GPTBertForMaskedLM(GPTBertLanguageModel):
-    """Predicts masked tokens. `config.logits_alignment` says which token the scores at a position are for."""
+    """Predicts masked tokens. `config.logits_alignment` says which token the scores at a position are for.
 
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        return_dict: bool | None = None,
-        **kwargs: Any,
-    ) -> MaskedLMOutput | tuple[Any, ...]:
-        """Return logits [B, T, V]. `labels` [B, T] holds the token at each position, or -100 where none is scored."""
-        items = kwargs.pop("num_items_in_batch", None)
-        kwargs.pop("use_cache", None)
-        output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
-        logits = self._logits(output.last_hidden_state)
+    Logits are [B, T, V]. `labels` [B, T] holds the token at each position, or -100 where none is scored.
+    """
+
+    output_type = MaskedLMOutput
+
+    def _scored(
+        self, hidden: torch.Tensor, _mask: Any, labels: torch.Tensor | None, items: Any
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        logits, loss = self._logits(hidden), None
         ahead = int(self.config.masked_target == "next")  # 1 if the scores at a position are for the next token
-        loss = None
         if labels is not None:
             loss = self._cross_entropy(logits[:, : logits.size(1) - ahead], labels[:, ahead:], items)
         to_the_right = ahead - int(self.config.logits_alignment == "mntp")
         if to_the_right:
             logits = F.pad(logits, (0, 0, to_the_right, -to_the_right))
-        output = MaskedLMOutput(loss, logits, output.hidden_states, output.attentions)
-        return self._finish(output, return_dict)
+        return loss, logits
 
 
 class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
@@ -268,7 +280,7 @@ class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
 
     natural_attention_mode = "causal"
 
-    def forward(
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -318,54 +330,36 @@ class GPTBertForSequenceClassification(GPTBertClassifier):
 
     The head reads the hidden state of one position: the first that attends to as many positions as any other. If
     attention is bidirectional, this is the first token. If it is causal (by the mode or the mask), it is the last one.
+    Logits are [B, num_labels]. `labels` are [B] (classes or numbers) or [B, num_labels] (several classes).
     """
 
-    def _pooled(self, hidden: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    output_type = SequenceClassifierOutput
+
+    def _scored(
+        self, hidden: torch.Tensor, mask: torch.Tensor | None, labels: torch.Tensor | None, _items: Any
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
         # This does not use len(hidden), which would fix a dynamic size.
         (batch, length, _), causal = hidden.shape, self._holder.attention_mode == "causal"
-        allowed = allowed_by(attention_mask, length, length, causal, hidden.device)
-        seen = allowed[:, 0].sum(-1).expand(batch, -1)
-        return hidden[torch.arange(batch, device=hidden.device), seen.argmax(1)]
-
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        return_dict: bool | None = None,
-        **kwargs: Any,
-    ) -> SequenceClassifierOutput | tuple[Any, ...]:
-        """Return logits [B, num_labels]. `labels` are [B] (classes or numbers) or [B, num_labels] (several classes)."""
-        kwargs.pop("num_items_in_batch", None)
-        output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
-        logits = self.score(self.dropout(self._pooled(output.last_hidden_state, attention_mask)))
-        loss = None
-        if labels is not None:
-            if self.num_labels == 1:
-                loss = F.mse_loss(logits.squeeze(-1), labels.to(logits.dtype).view(-1))
-            elif labels.is_floating_point():
-                loss = F.binary_cross_entropy_with_logits(logits, labels)
-            else:
-                loss = F.cross_entropy(logits, labels.view(-1))
-        output = SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
-        return self._finish(output, return_dict)
+        seen = allowed_by(mask, length, length, causal, hidden.device)[:, 0].sum(-1).expand(batch, -1)
+        logits = self.score(self.dropout(hidden[torch.arange(batch, device=hidden.device), seen.argmax(1)]))
+        if labels is None:
+            return None, logits
+        if self.num_labels == 1:
+            return F.mse_loss(logits.squeeze(-1), labels.to(logits.dtype).view(-1)), logits
+        if labels.is_floating_point():
+            return F.binary_cross_entropy_with_logits(logits, labels), logits
+        return F.cross_entropy(logits, labels.view(-1)), logits
 
 
 class GPTBertForTokenClassification(GPTBertClassifier):
-    """Classifies each token."""
+    """Classifies each token. Logits are [B, T, num_labels]. `labels` are [B, T], or -100 where a token has none."""
 
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        return_dict: bool | None = None,
-        **kwargs: Any,
-    ) -> TokenClassifierOutput | tuple[Any, ...]:
-        """Return logits [B, T, num_labels]. `labels` are [B, T], or -100 where a token has no label."""
-        kwargs.pop("num_items_in_batch", None)
-        output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
-        logits = self.score(self.dropout(output.last_hidden_state))
-        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
-        output = TokenClassifierOutput(loss, logits, output.hidden_states, output.attentions)
-        return self._finish(output, return_dict)
+    output_type = TokenClassifierOutput
+
+    def _scored(
+        self, hidden: torch.Tensor, _mask: Any, labels: torch.Tensor | None, _items: Any
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        logits = self.score(self.dropout(hidden))
+        if labels is None:
+            return None, logits
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100), logits

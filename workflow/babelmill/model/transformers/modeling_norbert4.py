@@ -5,7 +5,6 @@ GPT-BERT (`modeling_gpt_bert.py`). The names of weights are the published ones, 
 themselves, and `model` is a method that the heads call.
 """
 
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -25,12 +24,8 @@ from .modeling_gpt_bert import (
     GPTBertForSequenceClassification,
     GPTBertForTokenClassification,
     GPTBertPreTrainedModel,
+    shape_of,
 )
-
-
-def shape_of(config: NorBERT4Config) -> NorBERT4Shape:
-    """Return the part of a configuration that holds the sizes of the layers."""
-    return NorBERT4Shape(**{field.name: getattr(config, field.name) for field in fields(NorBERT4Shape)})
 
 
 class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
@@ -43,7 +38,7 @@ class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
     def __init__(self, config: NorBERT4Config):
         # Not `super()`: the classes of GPT-BERT between would make its layers.
         GPTBertPreTrainedModel.__init__(self, config)  # pyright: ignore[reportArgumentType]
-        self.shape = shape_of(config)
+        self.shape = shape_of(config, NorBERT4Shape)  # pyright: ignore[reportArgumentType]
         self.embedding = Embedding(self.shape)
         self.encoder = Encoder(self.shape)
         self.attention_mode = config.attention_mode or self.natural_attention_mode

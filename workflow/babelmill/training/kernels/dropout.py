@@ -7,27 +7,45 @@ computed in int32 with wrap-around: this takes half the memory and gives the sam
 
 All rows share the table of relative positions, so it loses the same elements in all rows of a step.
 
+Attention drops its weights. The shipped models have operations whose gradients of any order exist. In training, first
+gradients are enough, so classes of this file replace them, which compute the same numbers with dropout keyed by row:
+
+* `KeyedAttention`: the formula.
+* `CPUAttention`: with a gradient written by hand.
+* `OneHotAttention`, for GPUs: no atomic additions. The shipped model copies the products of queries and keys with the
+  position tables to their places among the scores. The gradient of such a copy adds many numbers at one address. A GPU
+  does so with atomic additions, which are slow and come in another order in each run. Here a product with a one-hot
+  table copies the numbers instead. Its gradient is a matrix product, too, so every run computes the same numbers.
+* `KeyedNorBERT4Attention`: PyTorch's own attention, with two exceptions, where the formula is computed. PyTorch's
+  dropout is not keyed by row, so `model.attention_probs_dropout_prob` above 0 needs the formula. It takes more memory,
+  and on a GPU more time. In bf16 on a CPU, the formula is faster for rows of up to 512 tokens: see
+  `benchmarks/README.md`, "NorBERT4".
+
 Beside dropout, kernels of attention need to know which part of a row they compute, tile by tile. A tile is `TILE`
 neighbouring positions. In causal rows no query sees a later key, and no query sees another document. So many tiles of
 queries see few tiles of keys, and the kernels leave out the others.
 """
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from babelmill.model import norbert4
-from babelmill.model.attention import Visible, attention
+from babelmill.model.attention import Visible, attention, compute_dtype, flat_indices
 from babelmill.model.gpt_bert import Attention, GPTBert
 from babelmill.model.norbert4 import NorBERT4
 from babelmill.training.plan import randomness
 from babelmill.training.plan.randomness import SHARED_DROPOUT
 
 TILE = 64
+COLUMNS = 64  # columns of the one-hot table: matrix units need a multiple of 8, and a table has 63 rows as published
+SHORT = 512  # tokens; in longer rows, PyTorch's fused attention is faster than the formula
 
 
 def tiles(length: int) -> int:
@@ -183,7 +201,7 @@ class NoDropout(nn.Dropout):
 
 
 class KeyedAttention:
-    """Computes `attention` with dropout by row, by the formula. It is the reference for the faster versions.
+    """Computes the attention of a GPT-BERT with dropout by row, by the formula.
 
     Args:
         place: number of this attention in the model.
@@ -194,27 +212,22 @@ class KeyedAttention:
         self._place, self._keys = counter(place, keys.step.device), keys
 
     def __call__(
-        self, *tensors: torch.Tensor, visible: Visible, dropout: float = 0.0, implementation: str = "sdpa"
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Do what `attention` does. `tensors` are its first six arguments."""
-        if implementation == "sdpa":
-            return self.compute(tensors, visible, dropout), None
-        return self._by_formula(tensors, visible, dropout)
+        self, *tensors: torch.Tensor, visible: Visible, dropout: float = 0.0, **_: Any
+    ) -> tuple[torch.Tensor, None]:
+        """Do what the model's `attention` does, but return no weights. `tensors` are its first arguments."""
+        return self.compute(tensors, visible, dropout), None
 
     def compute(self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float) -> torch.Tensor:
         """Return the weighted values, [B, n, Tq, d]."""
-        return self._by_formula(tensors, visible, dropout)[0] if dropout else attention(*tensors, visible=visible)[0]
-
-    def _by_formula(
-        self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the weighted values and the attention weights before dropout."""
         if not dropout:
-            return attention(*tensors, visible=visible, implementation="plain")
+            return attention(*tensors, visible=visible)[0]
         weights = attention(*tensors, visible=visible, implementation="plain")[1]
         assert weights is not None
-        kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
-        return (weights * kept.to(weights.dtype)) @ tensors[2], weights
+        return self.drop(weights, dropout) @ tensors[2]
+
+    def drop(self, weights: torch.Tensor, p: float) -> torch.Tensor:
+        """Drop some of the attention weights [B, n, Tq, Tk], and scale the others."""
+        return weights * self.kept(weights.shape, p).mul_(1 / (1 - p)).to(weights.dtype)
 
     def kept(self, shape: torch.Size, p: float) -> torch.Tensor:
         """Return which attention weights are kept (see `keep`). `shape` is [B, n, Tq, Tk]."""
@@ -228,6 +241,122 @@ class KeyedAttention:
         """Return `Keys.spans` of the present pass."""
         assert self._keys.spans is not None
         return self._keys.spans
+
+
+class _CPUAttention(torch.autograd.Function):
+    """Computes attention and its gradient. (On a CPU, the gradient of PyTorch's `sdpa` takes a dozen operations.)
+
+    The weights before and after dropout are saved for the backward pass.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        query_table: torch.Tensor,
+        key_table: torch.Tensor,
+        buckets: torch.Tensor,
+        penalty: torch.Tensor,
+        alive: torch.Tensor,
+        kept: torch.Tensor | None,
+        dropout: float,
+    ) -> torch.Tensor:
+        batch, heads, _, size = query.shape
+        scale = 1.0 / math.sqrt(3 * size)
+        q, k, v = (x.reshape(batch * heads, -1, size) for x in (query, key, value))
+        q_table, k_table = ((x * scale).repeat(batch, 1, 1) for x in (query_table, key_table))
+        rows, columns = (index.expand(len(q), -1) for index in flat_indices(buckets, key_table.size(1)))
+
+        scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
+        part = torch.gather(torch.bmm(q, k_table.mT).flatten(1), 1, rows)
+        scores.flatten(1).add_(part)
+        torch.gather(torch.bmm(k, q_table.mT).flatten(1), 1, columns, out=part)
+        scores.flatten(1).add_(part)
+        scores.unflatten(0, (batch, heads)).add_(penalty)
+        weights = torch.softmax(scores, -1)
+
+        dropped = weights if kept is None else torch.mul(weights, kept.view(weights.shape), out=scores)
+        factor = alive / (1 - dropout)
+        context = torch.bmm(dropped, v).unflatten(0, (batch, heads)) * factor
+        ctx.save_for_backward(q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context)
+        ctx.scale = scale
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context = ctx.saved_tensors
+        batch, heads = gradient.shape[:2]
+        mean = (gradient * context).sum(-1, keepdim=True).flatten(0, 1)  # the gradient's mean, weighted by the weights
+        gradient = (gradient * factor).reshape(q.shape)
+        d_value = torch.bmm(dropped.mT, gradient)
+        d_scores = torch.bmm(gradient, v.mT).mul_(dropped).addcmul_(weights, mean, value=-1)
+
+        wide = d_scores.to(torch.promote_types(d_scores.dtype, torch.float32)).flatten(1)  # long sums follow
+        c2p = wide.new_zeros(len(q), q.size(1) * k_table.size(1)).scatter_add_(1, rows, wide)
+        p2c = wide.new_zeros(len(q), k.size(1) * k_table.size(1)).scatter_add_(1, columns, wide)
+        c2p, p2c = (x.view(len(q), -1, k_table.size(1)).to(q.dtype) for x in (c2p, p2c))
+        d_query = torch.bmm(c2p, k_table).baddbmm_(d_scores, k, alpha=ctx.scale)
+        d_key = torch.bmm(p2c, q_table).baddbmm_(d_scores.mT, q, alpha=ctx.scale)
+        d_tables = (torch.bmm(p2c.mT, k), torch.bmm(c2p.mT, q))
+        d_tables = (x.unflatten(0, (batch, heads)).sum(0) * ctx.scale for x in d_tables)
+        return (
+            *(x.unflatten(0, (batch, heads)) for x in (d_query, d_key, d_value)),
+            *d_tables,
+            *[None] * 5,
+        )
+
+
+class CPUAttention(KeyedAttention):
+    """Computes attention with dropout by row, with `_CPUAttention` if a gradient is needed."""
+
+    def compute(self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float) -> torch.Tensor:
+        query, key, *_ = tensors
+        if not query.requires_grad:
+            return super().compute(tensors, visible, dropout)
+        kept = self.kept(torch.Size([*query.shape[:3], key.size(2)]), dropout) if dropout else None
+        return _CPUAttention.apply(*tensors, *visible, kept, dropout)
+
+
+def _spread(products: torch.Tensor, one_hot: torch.Tensor) -> torch.Tensor:
+    """Return element r(i, j) of products [B, n, T, R] for each i and j, [B, n, T, S].
+
+    `one_hot` [T, R, S]: 1 at [i, r(i, j), j], otherwise 0.
+    """
+    spread = torch.bmm(products.flatten(0, 1).transpose(0, 1), one_hot)
+    return spread.transpose(0, 1).unflatten(0, products.shape[:2])
+
+
+class OneHotAttention(KeyedAttention):
+    """Computes attention with dropout by row, with products with one-hot tables."""
+
+    def compute(self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float) -> torch.Tensor:
+        query, key, value, query_table, key_table, buckets = tensors
+        size = -(-key_table.size(1) // COLUMNS) * COLUMNS
+        tables = [F.pad(table, (0, 0, 0, size - table.size(1))) for table in (key_table, query_table)]
+        places = torch.arange(size, device=buckets.device)[:, None]
+        of_query, of_key = (
+            (b[:, None, :] == places).to(compute_dtype(query)) for b in (buckets, buckets.T)
+        )  # at [i, r, j] and at [j, r, i]
+        parts = query @ key.mT, _spread(query @ tables[0].mT, of_query), _spread(key @ tables[1].mT, of_key).mT
+        wide = torch.promote_types(parts[0].dtype, torch.float32)
+        scores = sum(part.to(wide) for part in parts) / math.sqrt(3 * query.size(-1)) + visible.penalty
+        weights = (scores.softmax(-1) * visible.alive).to(value.dtype)
+        return (self.drop(weights, dropout) if dropout else weights) @ value
+
+
+class KeyedNorBERT4Attention(KeyedAttention):
+    """Computes the attention of a NorBERT4 with dropout by row."""
+
+    def compute(self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float) -> torch.Tensor:
+        query, key, value = tensors
+        if dropout:
+            weights = norbert4.attention_weights(query, key, visible).to(value.dtype)
+            return self.drop(weights, dropout) @ value
+        short = query.device.type == "cpu" and query.dtype == torch.bfloat16 and key.size(-2) <= SHORT
+        return norbert4.attention(query, key, value, visible, implementation="plain" if short else "sdpa")[0]
 
 
 def install(model: GPTBert | NorBERT4, keys: Keys, attention_type: Callable[[int, Keys], Any]) -> None:

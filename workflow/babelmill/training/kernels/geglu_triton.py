@@ -24,7 +24,7 @@ import triton.language as tl
 from torch import nn
 
 from babelmill.model.gpt_bert import GPTBert
-from babelmill.training.kernels.shared_triton import below, operator, results_of
+from babelmill.training.kernels.shared_triton import below, operator
 
 NUMBERS = 40, 20  # of a thread, forwards and backwards, so that they fit into its registers
 MOST_PARTS = 8  # of a token
@@ -107,7 +107,13 @@ def sizes(width: int, numbers: int) -> dict[str, int]:
     return {"PARTS": -(-width // block), "B": block, "WHOLE": width % block == 0, "num_warps": min(16, warps)}
 
 
-@operator("geglu")
+def _empty(joint: torch.Tensor, _eps: float) -> torch.Tensor:
+    """Return an empty tensor for the result of `_forward`."""
+    rows, length, width = joint.shape
+    return joint.new_empty(rows, length, width // 2)
+
+
+@operator("geglu", _empty)
 def _forward(joint: torch.Tensor, eps: float) -> torch.Tensor:
     """Return x * gelu(gate), normalised, [B, T, H].
 
@@ -115,30 +121,19 @@ def _forward(joint: torch.Tensor, eps: float) -> torch.Tensor:
         joint: [B, T, 2 H], x and gate.
         eps: see `Normalization`.
     """
-    rows, length, width = joint.shape
-    result = joint.new_empty(rows, length, width // 2)
-    _geglu_forward[(rows * length,)](joint, result, width // 2, eps, **sizes(width // 2, NUMBERS[0]))
+    result = _empty(joint, eps)
+    rows, length, width = result.shape
+    _geglu_forward[(rows * length,)](joint, result, width, eps, **sizes(width, NUMBERS[0]))
     return result
 
 
-@results_of("geglu")
-def _(joint: torch.Tensor, _eps: float) -> torch.Tensor:
-    rows, length, width = joint.shape
-    return joint.new_empty(rows, length, width // 2)
-
-
-@operator("geglu_backward")
+@operator("geglu_backward", lambda _gradient, joint, _eps: torch.empty_like(joint))
 def _backward(gradient: torch.Tensor, joint: torch.Tensor, eps: float) -> torch.Tensor:
     """Return the gradient of `joint` for that of the result of `_forward`."""
-    rows, length, width = joint.shape
     into = torch.empty_like(joint)
-    _geglu_backward[(rows * length,)](gradient, joint, into, width // 2, eps, **sizes(width // 2, NUMBERS[1]))
+    rows, length, width = gradient.shape
+    _geglu_backward[(rows * length,)](gradient, joint, into, width, eps, **sizes(width, NUMBERS[1]))
     return into
-
-
-@results_of("geglu_backward")
-def _(_gradient: Any, joint: torch.Tensor, _eps: float) -> torch.Tensor:
-    return torch.empty_like(joint)
 
 
 class _Function(torch.autograd.Function):

@@ -6,10 +6,6 @@ same widths is computed with them and by the formula. If they cannot run or are 
 same numbers, and a warning says why. PyTorch's own kernels for attention cannot be used: their dropout is not keyed by
 row. (The trial has not run on a GPU yet; tests run it in Triton's interpreter.)
 
-A NorBERT4 has PyTorch's own attention, with two exceptions, where the formula is computed. PyTorch's dropout is not
-keyed by row, so `model.attention_probs_dropout_prob` above 0 needs the formula. It takes more memory, and on a GPU more
-time. In bf16 on a CPU, the formula is faster for rows of up to 512 tokens: see `benchmarks/README.md`, "NorBERT4".
-
 Functions import the kernels, and so Triton, when they are called: Triton comes only with a PyTorch for GPUs.
 """
 
@@ -21,12 +17,10 @@ import torch
 from torch import nn
 
 from babelmill.core.words import first_line
-from babelmill.model.attention import Visible
 from babelmill.model.gpt_bert import Attention, FeedForward, GPTBert, GPTBertShape, training_mask
-from babelmill.model.norbert4 import attention, attention_weights
 from babelmill.runtime.processes import Processes
-from babelmill.training.kernels import dropout, pytorch_kernels
-from babelmill.training.kernels.dropout import KeyedAttention, Keys, NoDropout
+from babelmill.training.kernels import dropout
+from babelmill.training.kernels.dropout import CPUAttention, KeyedAttention, Keys, NoDropout, OneHotAttention
 
 log = logging.getLogger(__name__)
 
@@ -37,28 +31,22 @@ LAYERS, WORDS = 3, 64  # of its model: the sums of so many layers are begun once
 CLOSE = 0.05  # largest relative difference of the kernels from the formula; rounding to bf16 makes up to 0.023
 
 
-def install(
-    model: GPTBert, keys: Keys, processes: Processes, precision: str, by_hand: bool = True, compiled: bool = False
-) -> bool:
-    """Put dropout keyed by row and, with `by_hand`, faster functions into a model. Its weights do not change.
+def install(model: GPTBert, keys: Keys, processes: Processes, precision: str, compiled: bool = False) -> bool:
+    """Put dropout keyed by row and faster functions into a model. Its weights do not change.
 
     Args:
         model: the model, as it is shipped.
         keys: the keys of dropout, which are set before each forward pass.
         processes: this process among the others. All processes call this function together.
         precision: `train.precision`.
-        by_hand: False: use the shipped operations, which are slower.
         compiled: whether blocks will be compiled. Then a CPU uses the operations that GPUs use without our kernels.
 
     Returns:
         whether our kernels compute attention, which need to know what each row sees.
     """
-    attention = KeyedAttention
-    if by_hand:
-        for_cpu = processes.device.type == "cpu" and not compiled
-        attention = pytorch_kernels.CPUAttention if for_cpu else pytorch_kernels.OneHotAttention
-    dropout.install(model, keys, attention)
-    return by_hand and processes.device.type == "cuda" and use_kernels(model, processes, precision)
+    for_cpu = processes.device.type == "cpu" and not compiled
+    dropout.install(model, keys, CPUAttention if for_cpu else OneHotAttention)
+    return processes.device.type == "cuda" and use_kernels(model, processes, precision)
 
 
 def use_kernels(model: GPTBert, processes: Processes, precision: str) -> bool:
@@ -99,10 +87,10 @@ def use_kernels(model: GPTBert, processes: Processes, precision: str) -> bool:
 
 def put_kernels(model: GPTBert, attends: bool) -> None:
     """Let a model use our Triton kernels, those of attention if it `attends` with them, after `dropout.install`."""
-    from babelmill.training.kernels import attention_block_triton, geglu_triton
+    from babelmill.training.kernels import attention_triton, geglu_triton
 
     if attends:
-        attention_block_triton.install(model)
+        attention_triton.install(model)
     geglu_triton.install(model)
     put_sums(model)
 
@@ -124,12 +112,10 @@ def put_sums(model: GPTBert) -> None:
         attend.add_module("pre_layer_norm", nn.Identity())  # in the same place as before
         feed_forward.mlp[0] = nn.Identity()
     model.classifier.nonlinearity[0] = nn.Identity()
-    mixing = encoder.dwa_modules if encoder.layer_mixing else None
-    encoder.dwa_modules = FusedMixing(dropouts, model.config.layer_norm_eps, mixing)
-    encoder.layer_mixing = True  # from now on, `dwa_modules` computes all sums
+    encoder.dwa_modules = FusedMixing(dropouts, model.config.layer_norm_eps, encoder.dwa_modules)
 
 
-def difference(device: torch.device, shape: GPTBertShape, length: int, attends: bool) -> float:
+def difference(device: torch.device, shape: GPTBertShape, length: int, attends: bool, in_bf16: bool = True) -> float:
     """Return how far a small model with our kernels is from the formula in fp32: nan if a number is nan.
 
     It has the widths, the dropout and the layer mixing of `shape`. There is a causal row of three documents, a
@@ -155,7 +141,7 @@ def difference(device: torch.device, shape: GPTBertShape, length: int, attends: 
     keys.begin_pass(rows.to(device), everywhere.to(device), length, seen)
     found = []
     for model in (formula, fused):
-        with torch.autocast(device.type, torch.bfloat16, enabled=model is fused):
+        with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16 and model is fused):
             features = model.classifier.features(model.encode(ids.to(device), seen).flatten(0, 1))
         features.backward(gradient.to(device, features.dtype))
         kinds = {"features": [features.detach().float().flatten()]}
@@ -165,25 +151,3 @@ def difference(device: torch.device, shape: GPTBertShape, length: int, attends: 
         found.append([torch.cat(tensors) for tensors in kinds.values()])
     pairs = zip(*found, strict=True)
     return torch.stack([(got - wanted).norm() / wanted.norm() for wanted, got in pairs]).max().item()
-
-
-SHORT = 512  # tokens; in longer rows, PyTorch's fused attention is faster than the formula
-
-
-class KeyedNorBERT4Attention(KeyedAttention):
-    """Computes the attention of a NorBERT4 with dropout by row."""
-
-    def __call__(
-        self, *tensors: torch.Tensor, visible: Visible, dropout: float = 0.0, implementation: str = "sdpa"
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Do what `norbert4.attention` does. `tensors` are its first three arguments."""
-        query, key, value = tensors
-        wanted = implementation != "sdpa"  # otherwise weights are not returned: the encoder would keep all layers' ones
-        if not dropout:
-            short = query.device.type == "cpu" and query.dtype == torch.bfloat16 and key.size(-2) <= SHORT
-            how = "plain" if short else implementation
-            context, weights = attention(query, key, value, visible, implementation=how)
-            return context, weights if wanted else None
-        weights = attention_weights(query, key, visible).to(value.dtype)
-        kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
-        return (weights * kept.to(weights.dtype)) @ value, weights if wanted else None

@@ -39,7 +39,7 @@ from torch.nn import functional as F
 
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.kernels.dropout import RowDropout
-from babelmill.training.kernels.shared_triton import drop, load_gradient, operator, results_of, sizes, store_normalized
+from babelmill.training.kernels.shared_triton import drop, gradient_of_input, normalize, operator, sizes
 
 SUMS = tl.constexpr(5)  # sums that the second kernel begins at once: about the square root of the number of rows
 WARPS = 1  # of a program of the second kernel
@@ -73,7 +73,9 @@ def _mix_forward(
     if DROPS:
         change = drop(change, KEYS, PLACE, token, n, length, H, limit, EVEN)
     x = _store_and_sum(change, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
-    store_normalized(x, RESULT, SCALE, token, place, inside, H, eps)
+    y, scale = normalize(x, inside, H, eps)
+    tl.store(SCALE + token, scale)
+    tl.store(RESULT + place, y.to(RESULT.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["t", "length", "limit"], do_not_specialize_on_alignment=["WEIGHTS"])
@@ -84,7 +86,9 @@ def _mix_backward(
     """Compute the gradient of a change for one token: the gradient of the normalisation; store, sum, drop."""
     token, n = tl.program_id(0), tl.arange(0, B)
     inside, place = n < H, token.to(tl.int64) * H + n
-    gradient = load_gradient(GRADIENT, NORMALIZED, SCALE, token, place, inside, H)
+    gradient = tl.load(GRADIENT + place, mask=inside, other=0.0).to(tl.float32)
+    y = tl.load(NORMALIZED + place, mask=inside, other=0.0).to(tl.float32)
+    gradient = gradient_of_input(gradient, y, tl.load(SCALE + token), H)
     result = _store_and_sum(gradient, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
     if DROPS:
         result = drop(result, KEYS, PLACE, token, n, length, H, limit, EVEN)
@@ -106,23 +110,27 @@ def _begin_sums(EARLIER, WEIGHTS, RESULT, N, t, stride, count, S: tl.constexpr, 
     tl.store(places, sums.to(RESULT.dtype.element_ty), mask=exists[:, None] & inside[None, :])
 
 
-def _launch(kernel: Any, hidden: torch.Tensor, tensors: dict[str, torch.Tensor | None], p: float, **more: Any) -> None:
-    """Run a kernel for each token of hidden states [B, T, H]. A tensor that is None is not used."""
-    rows, length, width = hidden.shape
-    earlier, stored = tensors["EARLIER"], tensors["STORED"]
-    assert earlier is not None
-    numbers = {"N": hidden.numel(), "H": width, "t": len(earlier), "length": length, "limit": round(p * 2**16)}
-    switches = {"GOES_ON": tensors["BEGUN"] is not None, "DROPS": p > 0, "EVEN": width % 2 == 0}
+def _launch(kernel: Any, hidden: torch.Tensor, inputs: tuple[Any, ...], **more: Any) -> None:
+    """Run a kernel for each token of hidden states [B, T, H].
+
+    `inputs` are those of `_forward`, from `begun` to `p`. A tensor that is None is not used.
+    """
+    (rows, length, width), (begun, earlier, weights, stored, keys, place, p) = hidden.shape, inputs
+    tensors = {"BEGUN": begun, "EARLIER": earlier, "WEIGHTS": weights, "STORED": stored, "KEYS": keys, "PLACE": place}
     used = {name: stored if tensor is None else tensor for name, tensor in tensors.items()}
+    numbers = {"N": hidden.numel(), "H": width, "t": len(earlier), "length": length, "limit": round(p * 2**16)}
+    switches = {"GOES_ON": begun is not None, "DROPS": p > 0, "EVEN": width % 2 == 0}
     kernel[(rows * length,)](**used, **numbers, **switches, **more, **sizes(width))
 
 
-def _results(change: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _empty(
+    change: torch.Tensor, _begun: Any, _earlier: Any, _weights: Any, stored: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return empty tensors for the results of `_forward`."""
     return torch.empty_like(change, dtype=stored.dtype), torch.empty(change.shape[:2], device=change.device)
 
 
-@operator("mix_forward", mutates=("stored",))
+@operator("mix_forward", _empty, mutates=("stored",))
 def _forward(
     change: torch.Tensor,
     begun: torch.Tensor | None,
@@ -148,19 +156,13 @@ def _forward(
     Returns:
         The sum, [B, T, H] in the type of `stored`, and by what it was multiplied to normalise it, [B, T] float32.
     """
-    result, scale = _results(change, stored)
-    sums = {"BEGUN": begun, "EARLIER": earlier, "WEIGHTS": weights, "STORED": stored}
-    tensors = {"CHANGE": change, **sums, "RESULT": result, "SCALE": scale, "KEYS": keys, "PLACE": place}
-    _launch(_mix_forward, change, tensors, p, eps=eps)
+    inputs = begun, earlier, weights, stored, keys, place, p
+    result, scale = _empty(change, *inputs)
+    _launch(_mix_forward, change, inputs, CHANGE=change, RESULT=result, SCALE=scale, eps=eps)
     return result, scale
 
 
-@results_of("mix_forward")
-def _(change, begun, earlier, weights, stored, keys, place, p, eps):
-    return _results(change, stored)
-
-
-@operator("mix_backward", mutates=("stored",))
+@operator("mix_backward", lambda gradient, *more: torch.empty_like(gradient, dtype=more[-1]), mutates=("stored",))
 def _backward(
     gradient: torch.Tensor,
     normalized: torch.Tensor,
@@ -183,19 +185,12 @@ def _backward(
         kind: type of the result, which has the shape of `gradient`.
     """
     result = torch.empty_like(gradient, dtype=kind)
-    sums = {"BEGUN": begun, "EARLIER": earlier, "WEIGHTS": weights, "STORED": stored}
-    tensors = {"GRADIENT": gradient, "NORMALIZED": normalized, "SCALE": scale, **sums}
-    tensors |= {"RESULT": result, "KEYS": keys, "PLACE": place}
-    _launch(_mix_backward, gradient, tensors, p)
+    inputs = begun, earlier, weights, stored, keys, place, p
+    _launch(_mix_backward, gradient, inputs, GRADIENT=gradient, NORMALIZED=normalized, SCALE=scale, RESULT=result)
     return result
 
 
-@results_of("mix_backward")
-def _(gradient, normalized, scale, begun, earlier, weights, stored, keys, place, p, kind):
-    return torch.empty_like(gradient, dtype=kind)
-
-
-@operator("begin_sums")
+@operator("begin_sums", lambda earlier, weights: earlier.new_empty(len(weights), earlier.size(1)))
 def _begin(earlier: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return weights [S, t] times the rows `earlier` [t, N], as [S, N] of the same type; S is at most `SUMS`."""
     count, numbers = len(weights), earlier.size(1)
@@ -203,11 +198,6 @@ def _begin(earlier: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     grid, sizes = (-(-numbers // BLOCK),), (numbers, len(earlier), weights.stride(0), count)
     _begin_sums[grid](earlier, weights, sums, *sizes, **block, num_warps=WARPS)
     return sums
-
-
-@results_of("begin_sums")
-def _(earlier, weights):
-    return earlier.new_empty(len(weights), earlier.size(1))
 
 
 def _products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
@@ -254,7 +244,7 @@ class _Sums:
         return begun, self.rows[start:t], matrix[t, start : t + 1], self.rows[t]
 
 
-class _MixingPass:
+class _Pass:
     """Holds the state of a forward pass, and of its backward pass: the changes, and the gradients of all x.
 
     Args:
@@ -264,48 +254,22 @@ class _MixingPass:
     """
 
     def __init__(self, mixing: "FusedMixing", matrix: torch.Tensor, hidden: torch.Tensor):
-        self._mixing, self._kind = mixing, mixing.kind
-        self.changes = _Sums(matrix, hidden.numel(), mixing.kind)
-        self._gradients: _Sums | None = None
-        self._dropouts = [dropout.of_rows(mixing.training) for dropout in mixing.dropouts]
-
-    def forward(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return x_j for c_j before dropout, normalised, and by what it was multiplied."""
-        dropout = self._dropouts[self.changes.done]
-        return _forward(change.contiguous(), *self.changes.next(), *dropout, self._mixing.eps)
-
-    def backward(
-        self,
-        j: int,
-        gradient: torch.Tensor,
-        normalized: torch.Tensor,
-        scale: torch.Tensor,
-        kind: torch.dtype,
-    ) -> torch.Tensor:
-        """Return the gradient of c_j before dropout, for that of what `forward` returned. Each call has a lower j."""
-        if self._gradients is None:
-            self._gradients = _Sums(self.changes.matrix.flip(0, 1).T.contiguous(), gradient.numel(), self._kind)
-        inputs = self._gradients.next()
-        return _backward(gradient.contiguous(), normalized, scale, *inputs, *self._dropouts[j], kind)
-
-    def matrix_gradient(self) -> torch.Tensor:
-        """Return the gradient of W, after the gradients of all changes. Its upper triangle has no meaning."""
-        assert self._gradients is not None, "the gradients of all changes come first"
-        with torch.autocast(self._gradients.rows.device.type, enabled=False):
-            return _products(self._gradients.rows, self.changes.rows).flip(0)
-
-    def end(self) -> None:
-        """Free the memory of the gradients, before the graph is freed."""
-        self._gradients = None
+        self.eps, self.changes = mixing.eps, _Sums(matrix, hidden.numel(), mixing.kind)
+        self.dropouts = [dropout.of_rows(mixing.training) for dropout in mixing.dropouts]
+        self.gradients: _Sums | None = None
 
 
 class _Mixed(torch.autograd.Function):
-    """Computes the next x. `matrix`, of which the first call computes the gradient, is None in all others."""
+    """Computes the next x, normalised, from the change before dropout. Gradients are asked for from last to first.
+
+    `matrix`, of which the first call computes the gradient, is None in all others.
+    """
 
     @staticmethod
-    def forward(ctx: Any, change: torch.Tensor, matrix: torch.Tensor | None, state: _MixingPass) -> torch.Tensor:
+    def forward(ctx: Any, change: torch.Tensor, matrix: torch.Tensor | None, state: _Pass) -> torch.Tensor:
         ctx.state, ctx.position, ctx.kind = state, state.changes.done, change.dtype
-        result, scale = state.forward(change)
+        dropout = state.dropouts[ctx.position]
+        result, scale = _forward(change.contiguous(), *state.changes.next(), *dropout, state.eps)
         ctx.save_for_backward(result, scale)
         return result
 
@@ -313,10 +277,16 @@ class _Mixed(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, gradient: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
-        result = ctx.state.backward(ctx.position, gradient, *ctx.saved_tensors, ctx.kind)
-        of_matrix = ctx.state.matrix_gradient() if ctx.needs_input_grad[1] else None
+        state, changes, of_matrix = ctx.state, ctx.state.changes, None
+        if state.gradients is None:
+            state.gradients = _Sums(changes.matrix.flip(0, 1).T.contiguous(), gradient.numel(), changes.rows.dtype)
+        inputs = *ctx.saved_tensors, *state.gradients.next(), *state.dropouts[ctx.position]
+        result = _backward(gradient.contiguous(), *inputs, ctx.kind)
+        if ctx.needs_input_grad[1]:
+            with torch.autocast(gradient.device.type, enabled=False):
+                of_matrix = _products(state.gradients.rows, changes.rows).flip(0)  # its upper triangle has no meaning
         if ctx.position == 0:
-            ctx.state.end()
+            state.gradients = None  # frees its memory before the graph is freed
         return result, of_matrix, None
 
 
@@ -346,5 +316,5 @@ class FusedMixing(LayerMixing):
             mixes = len(self.alphas) > 0
             matrix = of_changes(self.matrix(hidden.float())) if mixes else scales.new_ones(2 * scales.shape).tril()
             matrix = matrix * scales if self.training else matrix
-        state = _MixingPass(self, matrix.detach().contiguous(), hidden)  # the solution is stored by column
+        state = _Pass(self, matrix.detach().contiguous(), hidden)  # the solution is stored by column
         return _Mixed.apply(hidden, matrix, state), lambda _, change: _Mixed.apply(change, None, state)

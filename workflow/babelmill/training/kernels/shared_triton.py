@@ -24,25 +24,24 @@ NAMESPACE = "babelmill"
 WARPS = 4  # of a program, each for 16 of 64 rows; with 8, every row would be computed by two
 
 
-def operator(name: str, mutates: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Any]:
+def operator(
+    name: str, results: Callable[..., Any], mutates: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that makes a function on tensors the operator `torch.ops.babelmill.<name>`.
 
     Args:
         name: its name.
+        results: takes the same arguments, and returns empty tensors shaped as the results, for tracing.
         mutates: names of arguments that the function writes to. Its results are always new tensors.
     """
 
     def define(function: Callable[..., Any]) -> Any:
         torch.library.define(f"{NAMESPACE}::{name}", infer_schema(function, mutates_args=mutates))
         torch.library.impl(f"{NAMESPACE}::{name}", ("cpu", "cuda"), function)
+        torch.library.register_fake(f"{NAMESPACE}::{name}", results)
         return getattr(getattr(torch.ops, NAMESPACE), name).default
 
     return define
-
-
-def results_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator for a function that returns empty tensors shaped as an operator's results, for tracing."""
-    return torch.library.register_fake(f"{NAMESPACE}::{name}")
 
 
 @triton.jit
@@ -128,22 +127,6 @@ def normalize(x, inside, H, eps):
 def gradient_of_input(gradient, y, scale, H):
     """Return the gradient of what was normalised, for that of the result y."""
     return (gradient - tl.sum(gradient, 0) / H - y * (tl.sum(gradient * y, 0) / H)) * scale
-
-
-@triton.jit
-def store_normalized(x, RESULT, SCALE, token, place, inside, H, eps):
-    """Normalise the numbers x of a token; write the result at `place`, and by what they were multiplied."""
-    y, scale = normalize(x, inside, H, eps)
-    tl.store(SCALE + token, scale)
-    tl.store(RESULT + place, y.to(RESULT.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def load_gradient(GRADIENT, RESULT, SCALE, token, place, inside, H):
-    """Return the gradient of x in `store_normalized`, for the gradient of its result."""
-    gradient = tl.load(GRADIENT + place, mask=inside, other=0.0).to(tl.float32)
-    y = tl.load(RESULT + place, mask=inside, other=0.0).to(tl.float32)
-    return gradient_of_input(gradient, y, tl.load(SCALE + token), H)
 
 
 @functools.cache

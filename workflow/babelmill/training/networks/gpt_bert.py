@@ -21,8 +21,8 @@ from babelmill.runtime.processes import Processes
 from babelmill.training.batches import MicroBatch
 from babelmill.training.kernels import dropout
 from babelmill.training.kernels.compilation import Graphs
-from babelmill.training.kernels.dropout import Keys
-from babelmill.training.kernels.install import KeyedNorBERT4Attention, install
+from babelmill.training.kernels.dropout import KeyedNorBERT4Attention, Keys
+from babelmill.training.kernels.install import install
 from babelmill.training.networks.loss import FromScores, by_target, from_scores, loss
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import FlatGradients, Sharding
@@ -31,7 +31,7 @@ from babelmill.training.plan.randomness import INITIALIZATION
 
 
 class GPTBertNetwork(Network):
-    """Trains a GPT-BERT, by default with faster functions than the shipped ones (`by_hand`, `kernels/install.py`).
+    """Trains a GPT-BERT, with faster functions than the shipped ones (`kernels/install.py`).
 
     A subclass trains another architecture of ours, with other methods `_make`, `_encode` and `_batched`.
 
@@ -39,20 +39,17 @@ class GPTBertNetwork(Network):
         shape: the shape of the model.
         train: seed, precision and so on.
         processes: this process among the others.
-        by_hand: whether faster functions are used.
         graphs: compiles functions; None: nothing is compiled.
     """
 
     model: Any  # a model of ours
     _from_scores: FromScores = staticmethod(from_scores)
 
-    def __init__(
-        self, shape: Any, train: schema.Train, processes: Processes, by_hand: bool = True, graphs: Graphs | None = None
-    ):
+    def __init__(self, shape: Any, train: schema.Train, processes: Processes, graphs: Graphs | None = None):
         self._train, self._device, self.compiled = train, processes.device, graphs
         self.keys = Keys(train.seed, self._device)
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
-        self.model, blocks = self._make(shape, processes, by_hand)
+        self.model, blocks = self._make(shape, processes)
         self._classifier, self._embedding = self.model.classifier, self.model.embedding.word_embedding
         self.gradients, self.sharding = FlatGradients(self.model, processes), Sharding({}, processes)
         if graphs is not None:
@@ -62,12 +59,13 @@ class GPTBertNetwork(Network):
             self._classifier.features = graphs.of(features, lambda hidden: [hidden, self.keys.targets])
             self._from_scores = graphs.of(self._from_scores, by_target)
 
-    def _make(self, shape: Any, processes: Processes, by_hand: bool) -> tuple[Any, list[nn.Module]]:
+    def _make(self, shape: Any, processes: Processes) -> tuple[Any, list[nn.Module]]:
         """Return the model, and its blocks, which are compiled one by one; set what depends on the architecture."""
         self._size, self.config = gpt_bert(shape, shape.vocab_size), asdict(shape)
         model = GPTBert(shape, self._train.activation_checkpointing).to(self._device)
-        given = model, self.keys, processes, self._train.precision, by_hand, self.compiled is not None
-        self._needs_spans = install(*given)  # our kernels leave out what no query sees
+        compiled = self.compiled is not None
+        # Our kernels leave out what no query sees.
+        self._needs_spans = install(model, self.keys, processes, self._train.precision, compiled)
         self._buckets = functools.cache(model.buckets)  # computing them takes a hundred small kernels
         # With checkpointing, PyTorch reads the state of its generator, which it cannot do in a recording.
         self.recordable = self._device.type == "cuda" and not self._train.activation_checkpointing
@@ -104,7 +102,7 @@ class GPTBertNetwork(Network):
 def from_scores_to_cap(
     scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, z_loss_weight: float, learning: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Do what `loss.from_scores` does, for scores that have yet to be capped (`norbert4.capped`).
+    """Do what `loss.from_scores` does, for scores that have yet to be capped, as `norbert4.Classifier` does.
 
     The gradient of a sigmoid(s / b) is a / b sigmoid (1 - sigmoid).
     """
@@ -130,7 +128,7 @@ class NorBERT4Network(GPTBertNetwork):
 
     _from_scores = staticmethod(from_scores_to_cap)
 
-    def _make(self, shape: Any, processes: Processes, by_hand: bool) -> tuple[Any, list[nn.Module]]:
+    def _make(self, shape: Any, processes: Processes) -> tuple[Any, list[nn.Module]]:
         self._size, self.config = size_of(shape), {"architecture": "norbert4"} | with_our_names(asdict(shape))
         model = NorBERT4(shape, self._train.activation_checkpointing).to(self._device)
         dropout.install(model, self.keys, KeyedNorBERT4Attention)
