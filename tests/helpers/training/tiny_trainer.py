@@ -15,7 +15,7 @@ from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.networks.gpt_bert import GPTBertNetwork, NorBERT4Network
-from babelmill.training.networks.source_weights import new_gpt_bert, new_norbert4
+from babelmill.training.networks.source_weights import new_shape
 from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
 from conftest import port_for_this
@@ -46,9 +46,8 @@ def make_trainer(
     drops |= {"architecture": architecture, "local_global_ratio": 2, "local_window_length": 6}
     model = section("model", **drops, num_hidden_layers=layers, layer_mixing=mixes)
     model = model.model_copy(update={"hidden_size": width} if width else {})
-    shape = (new_norbert4 if architecture == "norbert4" else new_gpt_bert)(model, VOCABULARY.size)
     kind = NorBERT4Network if architecture == "norbert4" else network
-    made = kind(shape, train, processes, by_hand, graphs)
+    made = kind(new_shape(model, VOCABULARY.size), train, processes, by_hand, graphs)
     (tokens, layouts), (others, other_layouts) = (
         stream(each, graphs=graphs, objective=train.objective) for each in (shards, validation or shards)
     )

@@ -40,7 +40,7 @@ def loop(tmp_path):
     run = section("run", checkpoint_every=10, checkpoint_minutes=60, log_every=10, validate_every=0)
     with RunFolder(tmp_path, {}, run) as folder:
         folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
-        yield lambda trainer, done, stop: Loop(trainer, folder, done, stop, None, {})
+        yield lambda trainer, done, stop: Loop(trainer, folder, done, stop, None)
 
 
 def test_it_leaves_before_the_allocation_ends(make, loop, stop, monkeypatch):

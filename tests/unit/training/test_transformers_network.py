@@ -9,7 +9,6 @@ import pytest
 import torch
 import transformers
 
-from babelmill.config.models import keys
 from babelmill.config.schema import Export
 from babelmill.core.files import read_json, write_json
 from babelmill.release.card.card import ALSO_IN_4
@@ -18,7 +17,7 @@ from babelmill.release.folder.loading import runs_code
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.networks.transformers_models import blocks_of, known_keys, planned, read_config
+from babelmill.training.networks.transformers_models import blocks_of, planned, read_config
 from helpers.environments import TRANSFORMERS_4, installed
 from helpers.models.transformers_models import KINDS, batch_of, loss_by_document, model_section, network, train_section
 from helpers.programs.prepared import run_python
@@ -92,12 +91,6 @@ def test_the_size_is_known_without_weights(kind):
     assert size.parameters == made.parameters
     assert made.flops(16, 32.0, 5.0) == 6 * ((size.matrices + 2 * 16 * 16 * size.num_hidden_layers) * 32 + 96 * 16 * 5)
     assert len(blocks_of(made.model)) == size.num_hidden_layers == KINDS[kind][1].get("n_layer", size.num_hidden_layers)
-
-
-def test_the_keys_of_configurations_are_found_without_transformers():
-    """As its classes have them, once imported."""
-    for kind in (*KINDS, "roberta", "distilbert", "electra", "deberta-v2", "mistral"):
-        assert keys(kind) == known_keys(transformers.AutoConfig.for_model(kind)), kind
 
 
 # Their folders.

@@ -11,7 +11,7 @@ from babelmill.config.snapshots import BABYLM, kept_at_the_end, missing_points, 
 from babelmill.core.words import and_words
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.data import snapshot_steps
+from babelmill.training.loop import snapshot_steps
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.rows import Packed
 from helpers import ROOT

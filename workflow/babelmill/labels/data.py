@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,12 +25,10 @@ from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import Labels, ShardFile, Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.data import Data
-from babelmill.training.networks.network import Network
+from babelmill.training.batches import Data
 from babelmill.training.plan import randomness
-from babelmill.training.plan.objectives import Objective
 from babelmill.training.plan.randomness import CONTEXT, TYPOS, below, draw
-from babelmill.training.plan.rows import Rows
+from babelmill.training.plan.rows import Packed, Rows
 
 MULTIPLE = 8  # lengths are rounded up to a multiple of it
 CLASSIFIER, DECODER = "classifier.", "decoder."  # how the names of the heads' weights begin
@@ -222,21 +220,21 @@ class LabelStream:
         return labels.codes[labels.offsets[document] :][: int(rows.targets[i])]
 
 
-class DocumentRows:
-    """Makes each document a row, which is cut if it is too long. Its codes are its targets. See `Layout`."""
+class DocumentRows(Packed):
+    """Makes each document a row, which is cut if it is too long. Its codes are its targets."""
 
     def __init__(self, offsets: np.ndarray, longest: int, code_offsets: np.ndarray):
         """Take `offsets` and `code_offsets` of a shard, [documents + 1] each, and the largest length of a row."""
-        self.documents = len(offsets) - 1
+        super().__init__(offsets)
+        self.documents, self._code_offsets = len(offsets) - 1, code_offsets
         self.tokens = self.documents * longest  # as if all rows were full, so that an epoch reads each document once
-        self._offsets, self._code_offsets = offsets, code_offsets
 
     def rows(self, length: int) -> int:
         """Return the number of documents."""
         return self.documents
 
     def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        return self._offsets[row], self._offsets[row + 1]
+        return self.offsets[row], self.offsets[row + 1]
 
     def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
         codes = self._code_offsets[row + 1] - self._code_offsets[row]
@@ -318,7 +316,7 @@ class LabelledData(Data):
             for split, stream in self._streams.items()
         }
 
-    def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> LabelStream:
+    def stream(self, split: str, device: torch.device, *how: Any) -> LabelStream:
         return self._streams[split].on(device)
 
     def cut(self) -> int:
