@@ -10,7 +10,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from helpers.training.training_data import Data, LabelledData, export, wait_for_step
+from helpers.training.training_data import Data, LabelledData, export
 
 pytestmark = pytest.mark.slow
 
@@ -67,10 +67,7 @@ def test_any_number_of_processes_gives_the_same_model(whole, alone, tmp_path, pr
 def test_a_killed_run_goes_on_to_the_same_weights(whole, tmp_path):
     data = LabelledData.at(tmp_path / "killed", whole)
     data.run_settings(checkpoint_every=2)
-    process = data.start(hold="vote 6")
-    wait_for_step(data, 5, process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    data.interrupt(5, signal.SIGKILL)
     assert "going on after step" in data.train()
     assert data.weights() == whole.weights()
 

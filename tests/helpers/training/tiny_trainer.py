@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from torch.nn import functional as F
 
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
@@ -89,15 +87,3 @@ def _one(rank: int, size: int, port: int, results, function: Callable[..., Any],
         results.put((rank, function(Processes.start(1), *arguments), None))
     except BaseException:
         results.put((rank, None, traceback.format_exc()))
-
-
-def shrink_device(patch: pytest.MonkeyPatch) -> None:
-    """Let the device run out of memory in a forward pass of more than 100 tokens."""
-    embedding = F.embedding
-
-    def small(ids, *args, **more):
-        if ids.numel() > 100:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
-        return embedding(ids, *args, **more)
-
-    patch.setattr(F, "embedding", small)

@@ -5,6 +5,7 @@ import os
 import signal
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 import torch
 
@@ -14,9 +15,29 @@ from babelmill.runtime.slurm import Stop
 from babelmill.runtime.watching import GpuFigures
 from babelmill.training import loop as loop_module
 from babelmill.training.loop import Loop, Window
-from helpers.training.nvml import FIGURES, gpu  # noqa: F401  a fixture
 from helpers.training.tiny_trainer import trainer_maker
 from helpers.training.training_data import read_metrics, section
+
+FIGURES = {"gpu_utilization": 92, "gpu_memory": 71 * 1024.0, "gpu_power": 650.0005, "gpu_temperature": 61}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Return a function that sets the energy that the GPU has used so far, in mJ; None: it does not say that."""
+    used: list[int | None] = [5_000_000]
+    answers = {"utilization": 92, "device_memory_used": 71 << 30, "power_draw": 650_000.5, "temperature": 61}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda _, answer=answer: answer)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "_get_pynvml_handler", lambda device: device)
+
+    def energy(_) -> int:
+        if used[-1] is None:
+            raise pynvml.NVMLError_NotSupported
+        return used[-1]
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", energy)
+    return used.append
 
 
 @pytest.fixture
@@ -74,7 +95,7 @@ def test_a_signal_ends_a_validation(make, loop, stop, tmp_path, monkeypatch):
     assert trainer.validation.measure(lambda: True) is None
 
 
-def test_what_gpus_say_is_in_the_record(make, loop, stop, gpu, tmp_path):  # noqa: F811
+def test_what_gpus_say_is_in_the_record(make, loop, stop, gpu, tmp_path):
     """Figures, and the energy since the line before: with what a checkpoint of a half-finished window held."""
     run = loop(make(micro_batch_tokens=320), Done(15, validated=True, precision="fp32"), stop)
     run._window = Window.restored(dataclasses.replace(Window.empty(4), joules=7.0).state())
