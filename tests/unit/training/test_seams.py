@@ -11,21 +11,16 @@ from torch.nn import functional as F
 from babelmill.config.resolve import ROOT
 from babelmill.model.gpt_bert import training_mask
 from babelmill.training.plan import objectives
-from helpers.training.tiny_trainer import make_trainer
-from helpers.training.training_data import VOCABULARY, documents, write_documents
+from helpers.training.tiny_trainer import trainer_maker
+from helpers.training.training_data import VOCABULARY
 
 STEP = 35
 
 
 @pytest.fixture
-def shards(tmp_path):
-    return [write_documents(tmp_path / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
-
-
-@pytest.fixture
-def make(shards):
-    """A function that makes a trainer, perhaps one of several processes, that learns by masked diffusion."""
-    return functools.partial(make_trainer, shards, objective="diffusion", z_loss_weight=0, micro_batch_tokens=96)
+def make(tmp_path):
+    """A function that makes a trainer that learns by masked diffusion."""
+    return functools.partial(trainer_maker(tmp_path), objective="diffusion", z_loss_weight=0, micro_batch_tokens=96)
 
 
 def test_an_objective_whose_targets_stand_for_several(make):
