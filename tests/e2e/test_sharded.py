@@ -5,7 +5,6 @@ Without `nightly`, a Llama changes its number of processes, and adapters on a Eu
 
 import functools
 import random
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -87,12 +86,7 @@ def data(finished, tmp_path) -> Data:
 @pytest.mark.parametrize("kind", ["llama", *OTHERS])
 def test_the_number_of_processes_changes_along_a_run(data, finished, kind):
     """Three are asked to leave; of two, one dies while a checkpoint is gathered; one goes on alone."""
-    process = data.start("model", 3, hold="vote 6")
-    wait_for_step(data, 5, process)
-    process.send_signal(signal.SIGTERM)
-    output = process.communicate()[1]
-    assert process.returncode == 75 and "Traceback" not in output, output
-    assert "dropout" not in output, "there is none"
+    assert "dropout" not in data.interrupt(5, processes=3), "there is none"
     process = data.start("model", 2, hold="save +2")
     wait_for_writing(data, process, 8)
     (second,) = (w for w in psutil.Process(process.pid).children() if w.environ()["RANK"] == "1")

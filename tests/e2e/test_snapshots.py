@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+import signal
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from babelmill.core import manifest
 from babelmill.core.files import read_json
 from conftest import SMALL
 from helpers.results.fields import undocumented
-from helpers.training.training_data import wait_for_step
 
 pytestmark = pytest.mark.slow
 
@@ -88,10 +88,7 @@ def test_a_killed_run_keeps_the_same_snapshots(data):
     steps = [read_json(run / f"snapshots/chck_{point:g}M.json")["step"] for point in points]
     shutil.rmtree(run)
 
-    process = data.start(hold="vote 29")
-    wait_for_step(data, steps[1], process)
-    process.kill()
-    process.wait()
+    data.interrupt(steps[1], signal.SIGKILL)
     data.train()
     assert {path.name: path.read_bytes() for path in (run / "snapshots").iterdir()} == whole
 

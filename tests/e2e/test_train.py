@@ -60,12 +60,8 @@ def test_training_learns_and_records(finished):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
-    process = data.start(hold="vote 13")
-    wait_for_step(data, 12, process)
-    process.send_signal(number)
-    output = process.communicate()[1]
-    assert process.returncode == 75, output
-    assert f"received {number.name}" in output and "Traceback" not in output
+    output = data.interrupt(12, number)
+    assert f"received {number.name}" in output
     assert not (data.folder / "model/manifest.json").exists()
     assert f"going on after step {output.split('left after step ')[1].split(';')[0]}" in data.train()
     assert_same(data, finished)
@@ -146,10 +142,7 @@ def test_means_over_several_steps_are_those_of_a_run_that_nothing_disturbed(data
     for out in ("calm", "model"):
         if out == "model":
             shutil.rmtree(data.checkpoints)
-            process = data.start("model", 2, hold=f"vote {STEPS - 1}")
-            wait_for_step(data, 28, process)  # the last checkpoint is that of step 25 or 30, in the middle of four
-            process.kill()
-            process.communicate()
+            data.interrupt(28, signal.SIGKILL, 2)  # the last checkpoint is that of step 25, in the middle of four
         data.train(out, 2)
     assert data.weights("model") == data.weights("calm")
     calm, ours = data.metrics("calm"), data.metrics("model")
@@ -273,8 +266,7 @@ def test_going_back_to_earlier_settings_trains_nothing(data, finished):
 
 
 def test_a_second_trainer_is_kept_out(data, finished):
-    process = data.start(hold="vote 3")
-    wait_for_step(data, 2, process)
+    process = data.at_step(2)
     output = data.train(code=1)
     assert f"another training run is writing here: process {process.pid} on {socket.gethostname()}" in output
     data.go_on()

@@ -1,10 +1,8 @@
 """Runs with `train.order: documents`, which are stopped and continue."""
 
-import signal
-
 import pytest
 
-from helpers.training.training_data import UNDISTURBED, Data, assert_near, assert_same, wait_for_step
+from helpers.training.training_data import UNDISTURBED, Data, assert_near, assert_same
 
 pytestmark = pytest.mark.slow
 
@@ -17,15 +15,6 @@ def prepared(folder, like: Data) -> Data:
     return data
 
 
-def stopped(data: Data, processes: int) -> None:
-    """Train until a step within an epoch, and leave."""
-    process = data.start("model", processes, hold="vote 23")
-    wait_for_step(data, 22, process)
-    process.send_signal(signal.SIGTERM)
-    output = process.communicate()[1]
-    assert process.returncode == 75, output
-
-
 def test_a_run_that_was_stopped_reads_on_in_the_same_order(finished, tmp_path):
     """To the bit on one process, and but for rounding if it began on two."""
     whole = prepared(tmp_path / "whole", finished)
@@ -33,6 +22,6 @@ def test_a_run_that_was_stopped_reads_on_in_the_same_order(finished, tmp_path):
     assert whole.weights() != finished.weights(), "the key has an effect"
     for processes, check in ((1, assert_same), (2, assert_near)):
         data = prepared(tmp_path / f"{processes}", finished)
-        stopped(data, processes)
+        data.interrupt(22, processes=processes)  # within an epoch
         assert "going on after step 2" in data.train()
         check(data, whole)

@@ -37,12 +37,8 @@ def test_gradients_do_not_depend_on_the_number_of_processes(tmp_path):
 
 def test_three_processes_then_two_then_one(data, finished):
     """The first ones are asked to leave, the others interrupted by Ctrl-C, which all of them get."""
-    for processes, step in ((3, 12), (2, 30)):
-        process = data.start("model", processes, hold=f"vote {step + 1}")
-        wait_for_step(data, step, process)
-        process.send_signal(signal.SIGTERM) if processes == 3 else os.killpg(process.pid, signal.SIGINT)
-        output = process.communicate()[1]
-        assert process.returncode == 75 and "Traceback" not in output, output
+    for asked in ((12, signal.SIGTERM, 3), (30, signal.SIGINT, 2, True)):
+        data.interrupt(*asked)
         data.run_settings(checkpoint_every=5, validate_every=20, micro_batch_tokens=96)  # other passes, too
     assert "going on after step" in data.train()
     assert_near(data, finished)
@@ -54,16 +50,12 @@ def test_others_on_two_processes_then_one(data, train):
     data.settings(**UNDISTURBED, **train)
     data.train("calm")
     shutil.rmtree(data.checkpoints)
-    process = data.start("model", 3, hold="vote 13")
-    wait_for_step(data, 12, process)
+    process = data.at_step(12, 3)
     max(psutil.Process(process.pid).children(), key=lambda worker: worker.environ()["RANK"]).kill()
     data.go_on()
     assert "Traceback" not in process.communicate()[1] and process.returncode == 1
-    process = data.start("model", 2, hold="vote 41")
-    wait_for_step(data, 40, process)
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    assert process.returncode == 75 and "going on after step" in data.train()
+    data.interrupt(40, processes=2)
+    assert "going on after step" in data.train()
     ours, calm = (load_file(data.folder / out / "ema.safetensors") for out in ("model", "calm"))
     assert largest_difference(ours, calm) < 1e-5
     assert logged(data.metrics()) == EXPECTED
@@ -99,8 +91,7 @@ def test_two_machines_without_slurm(data, finished, free_port):
 def test_a_process_that_is_killed_while_it_leaves_is_a_failure(data):
     """Not a clean leave with 75: a job that always dies so must not go back into its queue for ever."""
     data.run_settings(checkpoint_every=1000, validate_every=0)
-    process = data.start("model", 2, hold="vote 13")
-    wait_for_step(data, 12, process)
+    process = data.at_step(12, 2)
     (first,) = (w for w in psutil.Process(process.pid).children() if w.environ()["RANK"] == "0")
     first.suspend()
     process.send_signal(signal.SIGTERM)

@@ -1,6 +1,6 @@
 """Models of transformers and of masked diffusion from text to converted folder, in one run of the workflow.
 
-GPT-2 (causal), BERT (masked), and by masked diffusion ModernBERT and a GPT-BERT, whose sampler is tested, too.
+GPT-2 and Llama (causal), BERT (masked), and by masked diffusion ModernBERT and a GPT-BERT, whose sampler is tested, too.
 """
 
 import os
@@ -23,7 +23,7 @@ from helpers.programs.prepared import run_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("models of transformers")]
 
-OBJECTIVES = {"gpt2": "causal", "bert": "masked", "modernbert": "diffusion"}
+OBJECTIVES = {"gpt2": "causal", "llama": "causal", "bert": "masked", "modernbert": "diffusion"}
 MODELS = {
     kind: {
         "languages": ["eng"],
@@ -45,7 +45,7 @@ import torch, transformers
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 for folder in FOLDERS:
     name = folder.split("/")[1]
-    auto = "AutoModelForCausalLM" if name == "gpt2" else "AutoModelForMaskedLM"
+    auto = "AutoModelForCausalLM" if name in ("gpt2", "llama") else "AutoModelForMaskedLM"
     tokenizer, config = AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
     assert len(tokenizer) == config.vocab_size == 320 and config.pad_token_id == tokenizer.pad_token_id == 3
     inputs = tokenizer("the quick fox", return_tensors="pt")
@@ -110,7 +110,7 @@ def test_the_folders_load_in_both_versions_without_trust(made):
 
 def test_show_fills_and_continues(made, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # as the command does, for good
-    gpt2, bert, diffusion = (str(made.path / folder) for folder in FOLDERS)
+    gpt2, bert, diffusion, _ = (str(made.path / folder) for folder in FOLDERS)
     assert main(["show", gpt2, "--prompt", "the quick"]) == main(["show", bert, "--masked", "the <mask> fox"]) == 0
     assert main(["show", diffusion, "--prompt", "seven wizards", "--masked", "the <mask> fox"]) == 0
     output = capsys.readouterr().out

@@ -34,7 +34,7 @@ from babelmill.training.kernels.dropout import Keys, keep
 from babelmill.training.kernels.install import install
 from babelmill.training.networks.gpt_bert import GPTBertNetwork, NorBERT4Network
 from babelmill.training.networks.loss import loss as loss_of
-from babelmill.training.networks.source_weights import new_norbert4
+from babelmill.training.networks.source_weights import new_shape
 from babelmill.training.optimization.gradients import clip
 from babelmill.training.optimization.optim import MovingAverage, make_optimizer
 from babelmill.training.plan.objectives import objective_of
@@ -333,7 +333,7 @@ def gradients_figures(folder: Path) -> dict:
             found["losses"] += [loss.item(), *sums.flatten().tolist()]
         result[name] = found | {key: p.grad.norm().item() for key, p in model.named_parameters()}
     sizes = section("model", architecture="norbert4", local_global_ratio=2, local_window_length=6)
-    network = NorBERT4Network(new_norbert4(sizes, VOCABULARY.size), section("train"), alone)
+    network = NorBERT4Network(new_shape(sizes, VOCABULARY.size), section("train"), alone)
     losses = []
     for part in rows:
         loss, sums = network.forward(stream.micro_batch(part, 64, (0.01, 0.002)), 4)

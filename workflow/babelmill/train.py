@@ -40,9 +40,9 @@ from babelmill.runtime.watching import device_name
 from babelmill.stages import CHECKPOINTS, RunSettings, TrainStage, run_settings_of
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.data import Data, DueSnapshots, training_words
+from babelmill.training.batches import Data
 from babelmill.training.kernels.compilation import Graphs, fast_in_bf16, graphs_of, set_gpu_options
-from babelmill.training.loop import Loop
+from babelmill.training.loop import Loop, snapshots_of
 from babelmill.training.networks.gpt_bert import GPTBertNetwork, NorBERT4Network
 from babelmill.training.networks.network import Network
 from babelmill.training.networks.source_weights import lineage, load_weights, shape_of
@@ -75,6 +75,15 @@ def verify(settings: TrainStage, tokenizer: Path, shards: list[Path], source: Pa
                 raise UserError(f"{shard.path} has no documents: the corpus is too small; add text")
 
 
+def training_words(shards: Path, bytes_per_word: float | None) -> float:
+    """Return the number of words of a language's training text, which the stage `shards` counted.
+
+    Words are separated by whitespace, unless `bytes_per_word` says how many bytes count as a word.
+    """
+    figures = manifest.read(shards)["figures"]
+    return figures["words"]["train"] if bytes_per_word is None else figures["bytes"]["train"] / bytes_per_word
+
+
 @in_words()
 def train(job: Job[TrainStage]) -> int:
     """Train or resume, and write the results. Return the exit code."""
@@ -89,11 +98,13 @@ def train(job: Job[TrainStage]) -> int:
     processes.on_main(lambda: verify(settings, tokenizer, shards, source))
 
     labels = settings.train.objective == "labels"
+    if labels and run.snapshots:
+        run = run.model_copy(update={"snapshots": []})
+        if processes.main:
+            log.warning("run.snapshots: no snapshot is kept, since a label model does not read running text")
     data = LabelledData(settings, tokenizer, shards, source) if labels else Data(settings, tokenizer, shards)
     sizes = (settings if settings.train.max_words else looked_after).bytes_per_word
-    words = processes.on_main(
-        lambda: [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, shards, strict=True)]
-    )
+    words = [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, shards, strict=True)]
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight, words)
     tokens = plan.tokens_until(plan.steps)
     here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
@@ -108,7 +119,8 @@ def train(job: Job[TrainStage]) -> int:
             network = make_labels_network(settings, data, source, processes)
         else:
             network = make_network(settings, data.vocabulary, source, processes, graphs)
-        streams = {split: data.stream(split, network, plan.objective, processes.device) for split in SPLITS}
+        how = processes.device, plan.objective, network.in_place, network.compiled
+        streams = {split: data.stream(split, *how) for split in SPLITS}
         validation = data.layouts["validation"], streams["validation"]
         trainer = Trainer(
             *(settings, network, plan, streams["train"], validation, processes),
@@ -128,12 +140,10 @@ def train(job: Job[TrainStage]) -> int:
         if processes.main:
             announce(trainer, folder.path, done.steps, job.gpus, here)
         trainer.state.copy_from_main()
-        snapshots = DueSnapshots(plan, folder)
-        due = processes.on_main(lambda: snapshots.due(done))
-        if finished := Loop(trainer, folder, done, stop, state.get("loop"), due).run():
-            about = {"seconds": round(time.monotonic() - began, 1), "words": round(plan.words_until(plan.steps))}
+        if finished := Loop(trainer, folder, done, stop, state.get("loop")).run():
+            seconds = round(time.monotonic() - began, 1)
             write_weights(job.out, trainer)
-            processes.on_main(lambda: write_results(job.out, trainer, data, folder, about | snapshots.figures()))
+            processes.on_main(lambda: write_results(job.out, trainer, data, folder, seconds))
     processes.stop()
     return 0 if finished else EXIT_CODE
 
@@ -218,8 +228,8 @@ def write_weights(out: Path, trainer: Trainer) -> None:
         trainer.state.with_whole(write, prefix)
 
 
-def write_results(out: Path, trainer: Trainer, data: Data, folder: RunFolder, about: dict[str, Any]) -> None:
-    """Write the model's configuration, the record and, last, the manifest with figures `about` the run."""
+def write_results(out: Path, trainer: Trainer, data: Data, folder: RunFolder, seconds: float) -> None:
+    """Write the model's configuration, the record and, last, the manifest with the figures of the run."""
     plan, settings = trainer.plan, trainer.settings
     unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
     write_json(out / "config.json", trainer.network.config | data.vocabulary.ids | unmasks)
@@ -230,7 +240,9 @@ def write_results(out: Path, trainer: Trainer, data: Data, folder: RunFolder, ab
         "epochs": plan.epochs(plan.steps),
         "parameters": trainer.network.parameters,
         "precision": settings.train.precision,
-        **about,
+        "seconds": seconds,
+        "words": round(plan.words_until(plan.steps)),
+        **snapshots_of(plan, folder),
     }
     if len(settings.languages) > 1:
         shares = plan.mixture.shares / plan.mixture.shares.sum()

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from torch.nn import functional as F
 
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.kernels import dropout as keyed
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.networks.gpt_bert import GPTBertNetwork, NorBERT4Network
-from babelmill.training.networks.source_weights import new_gpt_bert, new_norbert4
+from babelmill.training.networks.source_weights import new_shape
 from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
 from conftest import port_for_this
@@ -47,9 +45,8 @@ def make_trainer(
     drops |= {"architecture": architecture, "local_global_ratio": 2, "local_window_length": 6}
     model = section("model", **drops, num_hidden_layers=layers, layer_mixing=mixes)
     model = model.model_copy(update={"hidden_size": width} if width else {})
-    shape = (new_norbert4 if architecture == "norbert4" else new_gpt_bert)(model, VOCABULARY.size)
     kind = NorBERT4Network if architecture == "norbert4" else network
-    made = kind(shape, train, processes, graphs)
+    made = kind(new_shape(model, VOCABULARY.size), train, processes, graphs)
     if not by_hand:
         keyed.install(made.model, made.keys, keyed.KeyedAttention)
     (tokens, layouts), (others, other_layouts) = (
@@ -93,15 +90,3 @@ def _one(rank: int, size: int, port: int, results, function: Callable[..., Any],
         results.put((rank, function(Processes.start(1), *arguments), None))
     except BaseException:
         results.put((rank, None, traceback.format_exc()))
-
-
-def shrink_device(patch: pytest.MonkeyPatch) -> None:
-    """Let the device run out of memory in a forward pass of more than 100 tokens."""
-    embedding = F.embedding
-
-    def small(ids, *args, **more):
-        if ids.numel() > 100:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
-        return embedding(ids, *args, **more)
-
-    patch.setattr(F, "embedding", small)

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -192,6 +193,21 @@ class Data:
             session=True,
             cwd=self.folder,
         )
+
+    def at_step(self, step: int, processes: int = 1) -> Program:
+        """Start the stage, and return it once it has recorded a step; it waits at the end of the next one."""
+        process = self.start("model", processes, hold=f"vote {step + 1}")
+        wait_for_step(self, step, process)
+        return process
+
+    def interrupt(self, step: int, number: int = signal.SIGTERM, processes: int = 1, group: bool = False) -> str:
+        """Send the stage a signal after a step, or to its whole `group`. Return its output."""
+        process = self.at_step(step, processes)
+        (os.killpg if group else os.kill)(process.pid, number)
+        output = process.communicate()[1]
+        assert process.returncode == (-number if number == signal.SIGKILL else 75), output
+        assert "Traceback" not in output, output
+        return output
 
     def go_on(self) -> None:
         """Let a training go on that waits."""

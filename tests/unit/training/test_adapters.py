@@ -1,7 +1,5 @@
 """Adapters on a frozen model: what is trained and kept, and the merged weights of the export."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 import transformers
@@ -12,7 +10,6 @@ from babelmill.core.files import write_json
 from babelmill.release.folder.hub_folder import ExportInputs, TransformersFolder
 from babelmill.release.folder.loading import load
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
-from babelmill.training.networks.loss import loss
 from babelmill.training.networks.source_weights import load_weights
 from helpers.models.transformers_models import KINDS, network, train_section
 from helpers.training.training_data import VOCABULARY
@@ -54,17 +51,3 @@ def test_the_merged_weights_are_the_trained_model(kind, tmp_path):
         wanted = architecture.logits(trained, rows[-1], "")
         torch.testing.assert_close(exported(rows[-1]).logits, wanted, atol=1e-5, rtol=1e-5)
     assert any(not torch.equal(value, before[name]) for name, value in load_file(out / "model.safetensors").items())
-
-
-def test_a_frozen_output_layer_gets_no_gradient():
-    """And features the one that they have with a layer that learns."""
-    tensors = torch.randn(7, 4), torch.randn(9, 4), torch.randn(9)
-    gradients = []
-    for learns in (True, False):
-        features, matrix, bias = (t.clone().requires_grad_(learns or i == 0) for i, t in enumerate(tensors))
-        weights = torch.ones(7)
-        batch = SimpleNamespace(targets=torch.arange(7), weights=weights, groups=torch.zeros(7).long(), importance=None)
-        loss(features, matrix, bias, batch, 1e-4, 1)[0].backward()
-        assert (matrix.grad is not None) == (bias.grad is not None) == learns
-        gradients.append(features.grad)
-    assert torch.equal(*gradients)

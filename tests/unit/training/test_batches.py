@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.shard_file import ShardFile, write_shard
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import TokenStream
 from babelmill.training.plan import plan
 from babelmill.training.plan.objectives import hides_alone, objective_of
 from babelmill.training.plan.rows import Packed, Rows
-from helpers.training import training_data
 from helpers.training.training_data import VOCABULARY, documents, every_row, section, stream, write_documents
 
 CPU = torch.device("cpu")
@@ -103,18 +102,9 @@ def places(rows: Rows, length: int, shards: list[ShardFile], learnt: list[np.nda
     return stream, may
 
 
-@pytest.fixture
-def shard(tmp_path):
-    return write_documents(tmp_path / "train.safetensors", documents(40))
-
-
-def causal(counts, length: int) -> Rows:
-    return every_row(counts, length, None)
-
-
-def test_rows_and_targets_that_are_added_count_as_nothing(shard):
+def test_rows_and_targets_that_are_added_count_as_nothing(tmp_path):
     """Up to a multiple of a number of rows; for recordings, also to a number of targets."""
-    tokens, counts = stream([shard])
+    tokens, counts = stream([write_documents(tmp_path / "train.safetensors", documents(40))])
     rows = every_row(counts, 16, None)[:5]
     plain, more = tokens.micro_batch(rows, 16, WEIGHTS), tokens.micro_batch(rows, 16, WEIGHTS, 0, pad_rows_to=4)
     added = tokens.build(tokens.send(rows, 16, WEIGHTS, 8), len(plain.targets) + 21, important=True)
@@ -129,10 +119,10 @@ def test_rows_and_targets_that_are_added_count_as_nothing(shard):
 
 def test_large_vocabularies_are_32_bit(tmp_path):
     path = tmp_path / "train.safetensors"
-    training_data.write_shard(path, 100_000, "none", [(np.array([1, 70_000, 99_999, 2]), np.array([4]), None)])
-    shard = training_data.ShardFile.open(path)
+    write_shard(path, 100_000, "none", [(np.array([1, 70_000, 99_999, 2]), np.array([4]), None)])
+    shard = ShardFile.open(path)
     assert shard.tokens.dtype == np.uint32
     big = Vocabulary(100_000, 1, 2, 3, 4, tuple(range(16)))
-    tokens = training_data.TokenStream([shard], big, 0, torch.device("cpu"), objective_of(section("train")))
-    batch = tokens.micro_batch(causal([Packed(shard.offsets)], 8), 8, WEIGHTS)
+    tokens = TokenStream([shard], big, 0, CPU, objective_of(section("train")))
+    batch = tokens.micro_batch(every_row([Packed(shard.offsets)], 8, None), 8, WEIGHTS)
     assert batch.targets.tolist() == [70_000, 99_999, 2]

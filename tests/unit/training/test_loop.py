@@ -5,6 +5,7 @@ import os
 import signal
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 import torch
 
@@ -14,9 +15,30 @@ from babelmill.runtime.slurm import Stop
 from babelmill.runtime.watching import GpuFigures
 from babelmill.training import loop as loop_module
 from babelmill.training.loop import Loop, Window
-from helpers.training.nvml import FIGURES, gpu  # noqa: F401  a fixture
+from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import trainer_maker
 from helpers.training.training_data import read_metrics, section
+
+FIGURES = {"gpu_utilization": 92, "gpu_memory": 71 * 1024.0, "gpu_power": 650.0005, "gpu_temperature": 61}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Return a function that sets the energy that the GPU has used so far, in mJ; None: it does not say that."""
+    used: list[int | None] = [5_000_000]
+    answers = {"utilization": 92, "device_memory_used": 71 << 30, "power_draw": 650_000.5, "temperature": 61}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda _, answer=answer: answer)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "_get_pynvml_handler", lambda device: device)
+
+    def energy(_) -> int:
+        if used[-1] is None:
+            raise pynvml.NVMLError_NotSupported
+        return used[-1]
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", energy)
+    return used.append
 
 
 @pytest.fixture
@@ -40,25 +62,30 @@ def loop(tmp_path):
     run = section("run", checkpoint_every=10, checkpoint_minutes=60, log_every=10, validate_every=0)
     with RunFolder(tmp_path, {}, run) as folder:
         folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
-        yield lambda trainer, done, stop: Loop(trainer, folder, done, stop, None, {})
+        yield lambda trainer, done, stop: Loop(trainer, folder, done, stop, None)
 
 
-def test_it_leaves_before_the_allocation_ends(make, loop, stop, monkeypatch):
-    """With time for two more steps, whose numbers are read where a line is logged: after the tenth."""
-    now, trainer, done = [1000.0], make(), []
+@pytest.fixture
+def now(monkeypatch):
+    """[The time], which each step moves on by 100 seconds."""
+    now, run_step = [1000.0], Trainer.run_step
     monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(slurm, "time", SimpleNamespace(time=lambda: now[0]))
-    run_step = trainer.run_step
 
-    def slow(number):
-        done.append(number)
+    def slow(trainer, number):
         now[0] += 100.0
-        return run_step(number)
+        return run_step(trainer, number)
 
-    monkeypatch.setattr(trainer, "run_step", slow)
+    monkeypatch.setattr(Trainer, "run_step", slow)
+    return now
+
+
+def test_it_leaves_before_the_allocation_ends(make, loop, stop, now, tmp_path):
+    """With time for two more steps, whose numbers are read where a line is logged: after the tenth."""
     stop._end = now[0] + 1350.0  # the allocation's
-    assert not loop(trainer, Done(0, validated=True, precision="fp32"), stop).run()
-    assert done == list(range(11)), "after ten steps there is time for three more, and then for two"
+    assert not loop(make(), Done(0, validated=True, precision="fp32"), stop).run()
+    kept = [path.stem for path in sorted(tmp_path.glob("step-*.json"))]
+    assert kept[-1] == "step-00000011", "after ten steps there is time for three more, and then for two"
 
 
 def test_a_signal_ends_a_validation(make, loop, stop, tmp_path, monkeypatch):
@@ -74,10 +101,11 @@ def test_a_signal_ends_a_validation(make, loop, stop, tmp_path, monkeypatch):
     assert trainer.validation.measure(lambda: True) is None
 
 
-def test_what_gpus_say_is_in_the_record(make, loop, stop, gpu, tmp_path):  # noqa: F811
-    """Figures, and the energy since the line before: with what a checkpoint of a half-finished window held."""
+def test_what_gpus_say_is_in_the_record(make, loop, stop, gpu, now, tmp_path, monkeypatch):
+    """Figures, speed, and the energy since the line before: with what a checkpoint of a half-finished window held."""
+    monkeypatch.setattr(loop_module, "READ_EVERY", 3)
     run = loop(make(micro_batch_tokens=320), Done(15, validated=True, precision="fp32"), stop)
-    run._window = Window.restored(dataclasses.replace(Window.empty(4), joules=7.0).state())
+    run._window = Window.restored(dataclasses.replace(Window.empty(4), joules=7.0, seconds=1100.0).state())
     run._gpus = GpuFigures(torch.device("cuda", 0))
     gpu(5_036_000)
     assert run.run()
@@ -85,6 +113,7 @@ def test_what_gpus_say_is_in_the_record(make, loop, stop, gpu, tmp_path):  # noq
     lines = [line for line in read_metrics(path) if line["kind"] == "train"]
     assert [line["step"] for line in lines] == [20, 30, 40]
     assert [line["energy"] for line in lines] == [7 + 36, 0, 0]
+    assert [line["tokens_per_second"] for line in lines] == [320 * 5 / 1600, 3.2, 3.2]
     assert all(line | FIGURES == line for line in lines)
     figures = GpuFigures(torch.device("cuda", 0))
     gpu(100)

@@ -2,34 +2,25 @@
 
 import functools
 import re
-from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from babelmill.config import schema
-from babelmill.config.models import OBJECTIVES as ABOUT
 from babelmill.config.resolve import ROOT
-from babelmill.evaluation.metrics import METRICS
 from babelmill.model.gpt_bert import training_mask
 from babelmill.training.plan import objectives
-from helpers.training.tiny_trainer import make_trainer
-from helpers.training.training_data import VOCABULARY, documents, write_documents
+from helpers.training.tiny_trainer import trainer_maker
+from helpers.training.training_data import VOCABULARY
 
 STEP = 35
 
 
 @pytest.fixture
-def shards(tmp_path):
-    return [write_documents(tmp_path / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
-
-
-@pytest.fixture
-def make(shards):
-    """A function that makes a trainer, perhaps one of several processes, that learns by masked diffusion."""
-    return functools.partial(make_trainer, shards, objective="diffusion", z_loss_weight=0, micro_batch_tokens=96)
+def make(tmp_path):
+    """A function that makes a trainer that learns by masked diffusion."""
+    return functools.partial(trainer_maker(tmp_path), objective="diffusion", z_loss_weight=0, micro_batch_tokens=96)
 
 
 def test_an_objective_whose_targets_stand_for_several(make):
@@ -74,10 +65,3 @@ def test_the_objective_of_the_guide_trains(make, monkeypatch):
     assert outcome.sums[:, 0].sum() > 0
     assert not all(torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True))
     assert trainer.validation.measure()["loss"] > 0
-
-
-def test_what_is_known_of_an_objective_stands_in_every_table():
-    names = set(get_args(schema.Train.model_fields["objective"].annotation))
-    assert names == set(ABOUT) == set(objectives.OBJECTIVES)
-    scores = {score for about in ABOUT.values() for score in about.scores}
-    assert scores == set(METRICS) - {"unigram"}

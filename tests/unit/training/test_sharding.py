@@ -151,7 +151,7 @@ def test_a_checkpoint_is_the_same_file_on_any_number_of_processes(answers, kind)
 def test_a_process_without_memory_ends_all(answers):
     """Each with one line; the others' passes wait for it, and notice that it is gone."""
     *others, own = (found["memory"] for found in answers[1][3])
-    assert own.startswith("train.micro_batch_tokens = 64 does not fit into memory; lower it;") and "\n" not in own
+    assert "does not fit into memory" in own and "lower train.micro_batch_tokens" in own and "\n" not in own
     assert all(message.startswith("lost contact with another process of this run") for message in others), others
 
 

@@ -6,12 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from babelmill import shards, tokenizer
-from babelmill.config.languages import Language, read_table
+from babelmill.config.languages import read_table
 from babelmill.config.snapshots import BABYLM, kept_at_the_end, missing_points, say_missing
 from babelmill.core.words import and_words
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.data import snapshot_steps
+from babelmill.training.loop import snapshot_steps
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.rows import Packed
 from helpers import ROOT
@@ -45,13 +45,10 @@ def test_the_words_of_shards_are_those_of_the_text(trained, tmp_path):
 
 
 def test_scripts_without_spaces_count_bytes():
-    chinese, english = (Language("x", "x", 1, script, 0.936, "x") for script in ("Hans", "Latn"))
-    assert english.bytes_per_word is None and chinese.bytes_per_word == pytest.approx(5.43 * 0.936)
-
-
-def test_a_line_of_chinese_is_not_a_word():
-    """585 lines of 12 characters, each of which whitespace takes for a word."""
-    measure = read_table(ROOT / "config/languages.tsv")["zho"].bytes_per_word
+    """585 lines of 12 characters of Chinese, each of which whitespace takes for a word."""
+    languages = read_table(ROOT / "config/languages.tsv")
+    measure = languages["zho"].bytes_per_word
+    assert languages["eng"].bytes_per_word is None and measure == pytest.approx(5.43 * languages["zho"].byte_premium)
     assert and_words(585, 585 * 36, measure) == f", about {round(585 * 36 / measure):,} words"
     assert and_words(585, 585 * 36) == ", 585 words" and and_words(585, 585 * 1000) == ""
 

@@ -7,7 +7,7 @@ Training can hide contexts and put typos into texts.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,12 +21,10 @@ from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import Labels, ShardFile, Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.data import Data
-from babelmill.training.networks.network import Network
+from babelmill.training.batches import Data
 from babelmill.training.plan import randomness
-from babelmill.training.plan.objectives import Objective
 from babelmill.training.plan.randomness import CONTEXT, TYPOS, below, draw
-from babelmill.training.plan.rows import Rows
+from babelmill.training.plan.rows import Packed, Rows
 
 MULTIPLE = 8  # lengths are rounded up to a multiple of it
 CLASSIFIER, DECODER = "classifier.", "decoder."  # how the names of the heads' weights begin
@@ -187,21 +185,22 @@ class LabelStream:
         return dict(zip(places, np.split(tokens, np.cumsum(lengths)[:-1]), strict=True))
 
 
-class DocumentRows:
-    """Makes each document a row, which is cut if it is too long. Its codes are its targets. See `Layout`."""
+class DocumentRows(Packed):
+    """Makes each document a row, which is cut if it is too long. Its codes are its targets."""
 
     def __init__(self, shard: ShardFile, longest: int):
         """Take the labelled documents of a shard, and the largest length of a row."""
         assert shard.labels is not None
-        self._offsets, self._code_offsets = shard.offsets, shard.labels.offsets
+        super().__init__(shard.offsets)
+        self._code_offsets = shard.labels.offsets
         self.tokens = self.rows(longest) * longest  # as if all rows were full: an epoch reads each document once
 
     def rows(self, length: int) -> int:
         """Return the number of documents."""
-        return len(self._offsets) - 1
+        return len(self.offsets) - 1
 
     def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        return self._offsets[row], self._offsets[row + 1]
+        return self.offsets[row], self.offsets[row + 1]
 
     def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
         codes = self._code_offsets[row + 1] - self._code_offsets[row]
@@ -277,10 +276,10 @@ class LabelledData(Data):
                 " measure; raise corpus.validation_share, or set other corpus.validation_files"
             )
 
-    def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> LabelStream:
+    def stream(self, split: str, device: torch.device, *how: Any) -> LabelStream:
         train = self.settings.train
-        how = self._frame, self.codes, self.blocks, self._tokenizer, train.seed, device
-        return LabelStream(self.shards[split], *how, train.unknown_context, train.typos)
+        made_of = self._frame, self.codes, self.blocks, self._tokenizer, train.seed, device
+        return LabelStream(self.shards[split], *made_of, train.unknown_context, train.typos)
 
     def cut(self) -> int:
         """Return how many training texts, with their contexts, are longer than a row."""

@@ -238,7 +238,7 @@ class LabelsNetwork(TransformersNetwork):
             "config": transformers_models.as_json(config),
             "labels": about,
         }
-        self._encoder, self._size = encoder, counted(made, None, config.hidden_size)
+        self._encoder, self.size = encoder, counted(made, None, config.hidden_size)
         if train.activation_checkpointing:
             checkpoint_activations(encoder)
         if train.freeze == "encoder":

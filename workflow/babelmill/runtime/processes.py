@@ -153,14 +153,15 @@ def group_of(device: torch.device) -> dict[str, Any]:
 def in_words() -> Iterator[None]:
     """Turn two errors of a training into one line: memory ran out, or another process is gone.
 
-    Too little memory gets here only if smaller forward passes do not help.
+    Too little memory gets here only if smaller forward passes do not help, or would change the result.
     """
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise UserError(
-            "training does not fit into memory; choose a smaller model, or (for a transformers model) use more"
-            f" GPUs, train.ema_decay: 0 or adapters (train.lora_rank): {first_line(error)}"
+            "training does not fit into memory; set train.activation_checkpointing: true, choose a smaller model, or"
+            " (for a transformers model) lower train.micro_batch_tokens, use more GPUs, train.ema_decay: 0 or adapters"
+            f" (train.lora_rank): {first_line(error)}"
         ) from error
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):

@@ -1,4 +1,4 @@
-"""Turn row numbers into tensors: micro-batches, which are cut from the token streams of all languages.
+"""Open the shards that a run reads, and turn row numbers into tensors: micro-batches of the tokens of all languages.
 
 A row's targets are up to T tokens of the stream; its layout (`plan/rows.py`) says which. Its input is `<s>` and all of
 these tokens except the last: position t predicts token t + 1. With the layout `Packed`, rows of any length are cut from
@@ -16,19 +16,23 @@ hidden, so that a row's mask depends only on the row's number.
 """
 
 import functools
+import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
+from babelmill.runtime.run_folder import SPLITS
+from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.plan import randomness
-from babelmill.training.plan.objectives import Hiding, Objective
+from babelmill.training.plan.objectives import Objective
 from babelmill.training.plan.randomness import ACTION, DROPOUT, PRIORITY, REPLACEMENT, SPAN, below, draw
-from babelmill.training.plan.rows import Rows
+from babelmill.training.plan.rows import Packed, Rows
 
 NEVER = torch.iinfo(torch.int64).max
 
@@ -71,25 +75,6 @@ def choose(
     rank = torch.where(maskable, draw(keys[:, None], span) * len(position) + position, NEVER)
     last = _sorted_rows(rank).gather(1, (count - 1).clamp(min=0)[:, None])
     return maskable & (rank <= last) & (count > 0)[:, None]
-
-
-def corrupt(
-    tokens: torch.Tensor,  # [B, T] int64
-    chosen: torch.Tensor,  # [B, T] bool, from `choose`
-    span: torch.Tensor,  # [B, T] int64, from `spans_of`
-    actions: torch.Tensor,  # [B] int64, keys of the stream ACTION
-    replacements: torch.Tensor,  # [B] int64, keys of the stream REPLACEMENT
-    position: torch.Tensor,  # [T] int64, 0 .. T - 1
-    mask_id: int,
-    ordinary: torch.Tensor,  # [n] int64, ids from which random tokens are drawn (no special tokens)
-    hiding: Hiding,  # how often each action is taken
-) -> torch.Tensor:
-    """Replace the chosen tokens by `<mask>`, by random tokens or by themselves, with one action per span."""
-    action = draw(actions[:, None], span)
-    random = ordinary[below(draw(replacements[:, None], position), len(ordinary))]
-    masked, replaced = int((1 - hiding.random - hiding.keep) * 2**32), int((1 - hiding.keep) * 2**32)
-    corrupted = torch.where(action < masked, mask_id, torch.where(action < replaced, random, tokens))
-    return torch.where(chosen, corrupted, tokens)
 
 
 COLUMNS = 10  # numbers of a row that the host sends
@@ -257,7 +242,12 @@ class TokenStream:
             hideable = learnable & (tokens != words.eos)
         span = spans_of(spans, position, hiding.longest_span)
         chosen = choose(hideable, to_hide, span, priorities, position)
-        visible = corrupt(tokens, chosen, span, actions, replacements, position, words.mask, self._ordinary, hiding)
+        # What is chosen becomes `<mask>`, a random token or itself, with one action per span.
+        action = draw(actions[:, None], span)
+        random = self._ordinary[below(draw(replacements[:, None], position), len(self._ordinary))]
+        masked, replaced = int((1 - hiding.random - hiding.keep) * 2**32), int((1 - hiding.keep) * 2**32)
+        changed = torch.where(action < masked, words.mask, torch.where(action < replaced, random, tokens))
+        visible = torch.where(chosen, changed, tokens)
 
         wanted = torch.where(causal[:, None], learnable, chosen)
         if self._in_place:
@@ -267,3 +257,26 @@ class TokenStream:
             segments = (input_ids == words.bos).cumsum(1) - 1
             exists = torch.cat([filled[:, None] > 0, valid[:, :-1]], 1)
         return words.given(input_ids), torch.where(exists, segments, -1), causal, wanted, words.given(tokens)
+
+
+class Data:
+    """Holds the shards of all languages (a folder each) by split, their rows, and the tokenizer's vocabulary."""
+
+    blocks_weight = 0.0  # only labels have blocks
+
+    def __init__(self, settings: TrainStage, tokenizer: Path, folders: list[Path]):
+        self.settings = settings
+        self.shards = {
+            split: [ShardFile.open(folder / f"{split}.safetensors") for folder in folders] for split in SPLITS
+        }
+        # A step then need not wait for the disk, which would stop all threads.
+        reads = [shard.read_through for shard in self.shards["train"]]
+        threading.Thread(target=lambda: [read() for read in reads], daemon=True).start()
+        self.layouts: dict[str, list[Packed]] = {
+            split: [Packed(shard.offsets, shard.responses) for shard in shards] for split, shards in self.shards.items()
+        }
+        self.vocabulary = Vocabulary.read(tokenizer / "tokenizer.json", self.shards["train"][0].vocab_size)
+
+    def stream(self, split: str, device: torch.device, *how: Any) -> Stream:
+        """Return the stream of a split; `how`: the further arguments of a `TokenStream`."""
+        return TokenStream(self.shards[split], self.vocabulary, self.settings.train.seed, device, *how)

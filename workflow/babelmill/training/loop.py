@@ -1,4 +1,4 @@
-"""Run the training loop: steps, the record, validation, checkpoints, and leaving early.
+"""Run the training loop: steps, the record, validation, checkpoints, snapshots, and leaving early.
 
 The numbers of steps are read where a line is logged, so no step waits for the device. Before the loop writes anything,
 it reads the numbers of all steps. All processes read the same sums, so all make the same decisions. Decisions that
@@ -10,23 +10,24 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from babelmill.config.snapshots import name_of
+from babelmill.config.schema import Snapshots
+from babelmill.config.snapshots import kept_at_the_end, missing_points, name_of, points, say_missing
 from babelmill.core.bars import Bar
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
+from babelmill.core.words import plural
 from babelmill.runtime.cost import peak_of
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
 from babelmill.runtime.watching import GpuFigures, device_name, peak_memory, shown
 from babelmill.training.networks.loss import STATISTICS, summarize
-from babelmill.training.plan.plan import Step
+from babelmill.training.plan.plan import Plan, Step
 from babelmill.training.plan.schedule import validation_steps
 from babelmill.training.trainer import Outcome, Trainer
 
@@ -35,13 +36,46 @@ log = logging.getLogger(__name__)
 READ_EVERY = 100  # steps whose numbers are read at the latest, so that the host does not run ahead for ever
 
 
+def snapshot_steps(plan: Plan, asked: Snapshots) -> dict[float, int]:
+    """Return {point: step}: for each point, in million words, the first step after which the run has read that many.
+
+    A point shortly after the end of the run belongs to the last step. Later ones are dropped.
+    """
+    kept = kept_at_the_end(points(asked), plan.words_until(plan.steps) / 1e6)
+    return {point: plan.first_step_with(point * 1e6 / plan.words_per_token) or plan.steps for point in kept}
+
+
+def due_snapshots(plan: Plan, folder: RunFolder, done: Done) -> dict[float, int]:
+    """Return {point: step} of the snapshots (`run.snapshots`) to be kept; warn of those that the run will not have."""
+    asked, words = folder.run.snapshots, plan.words_until(plan.steps) / 1e6
+    kept, steps = folder.snapshots.kept(), snapshot_steps(plan, asked)
+    left = {point: step for point, step in steps.items() if name_of(point) not in kept}
+    # Weights that are here just now can still be kept, also those of a finished run.
+    due = {point: step for point, step in left.items() if step >= done.steps}
+    if steps:
+        log.info("run.snapshots: %s will be kept in %s million words", plural(len(due), "snapshot"), f"{words:,.4g}")
+    if lost := [name_of(point) for point in left if point not in due]:
+        log.warning("run.snapshots: %s: the run is already further", some(lost))
+    if text := say_missing(missing_points(asked, words), words):
+        log.warning("%s", text)
+    return due
+
+
+def snapshots_of(plan: Plan, folder: RunFolder) -> dict[str, list[str]]:
+    """Return, for the manifest, the names of the snapshots that a finished run has, and of those that it lacks."""
+    kept, missing = folder.snapshots.kept(), missing_points(folder.run.snapshots, plan.words_until(plan.steps) / 1e6)
+    names = map(name_of, [*snapshot_steps(plan, folder.run.snapshots), *missing])
+    found = {"snapshots": [*kept], "missing_snapshots": [name for name in names if name not in kept]}
+    return {key: value for key, value in found.items() if value}
+
+
 @dataclass
 class Window:
-    """Holds what was summed since the last line of the record."""
+    """Holds what was summed since the last line of the record; a checkpoint keeps it, for the next line of its run."""
 
     sums: np.ndarray  # [groups, 3], see `loss.STATISTICS`
     counts: np.ndarray  # [groups]
-    began: float  # by the clock `time.monotonic`
+    seconds: float = 0.0  # of training alone
     tokens: int = 0
     skipped: int = 0
     flops: float = 0.0
@@ -49,40 +83,32 @@ class Window:
 
     @classmethod
     def empty(cls, groups: int) -> "Window":
-        """Return a window that begins now."""
-        return cls(np.zeros((groups, len(STATISTICS))), np.zeros(groups, dtype=np.int64), time.monotonic())
-
-    def state(self) -> dict[str, Any]:
-        """Return the sums for a checkpoint, so that a resumed run's next line covers all steps since the last line."""
-        lists = {"sums": self.sums.tolist(), "counts": self.counts.tolist()}
-        return vars(self) | lists | {"began": self.began - time.monotonic()}
+        """Return a window in which nothing is summed yet."""
+        return cls(np.zeros((groups, len(STATISTICS))), np.zeros(groups, dtype=np.int64))
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> "Window":
         """Return the window with this `state`."""
         arrays: dict[str, Any] = {name: np.array(state[name]) for name in ("sums", "counts")}
-        return cls(**state | arrays | {"began": state["began"] + time.monotonic()})
+        return cls(**state | arrays)
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums for a checkpoint."""
+        return vars(self) | {"sums": self.sums.tolist(), "counts": self.counts.tolist()}
 
 
 class Loop:
     """Trains from the first step that is not done to the end.
 
     `done` is what the run's folder contained before, and `state` that of the loop in the checkpoint (None: there is no
-    checkpoint). `snapshots`, {million words: step}, are the steps after which to keep the weights.
+    checkpoint).
     """
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        folder: RunFolder,
-        done: Done,
-        stop: Stop,
-        state: dict[str, Any] | None,
-        snapshots: Mapping[float, int],
-    ):
+    def __init__(self, trainer: Trainer, folder: RunFolder, done: Done, stop: Stop, state: dict[str, Any] | None):
         plan = trainer.plan
         self._trainer, self._run, self._folder, self._done = trainer, folder.run, folder, done
-        self._stop, self._snapshots, self._steps = stop, snapshots, plan.steps
+        self._stop, self._steps = stop, plan.steps
+        self._snapshots = trainer.processes.on_main(lambda: due_snapshots(plan, folder, done))
         self._validations = set(validation_steps(folder.run, self._steps))  # after these
         if trainer.settings.begin_with is not None:  # the card also shows the loss of the source's weights
             self._validations.add(0)
@@ -147,6 +173,7 @@ class Loop:
         norms = torch.stack([outcome.norm for outcome in unread]).tolist()
         now = time.monotonic()
         self._longest["step"] = max(self._longest["step"], (now - self._began) / len(unread))
+        self._window.seconds += now - self._began  # a line ends what is read, so all steps belong to one window
         self._began = now
         for outcome, each, norm in zip(unread, sums, norms, strict=True):
             self._account(outcome.step, each, norm)
@@ -177,7 +204,6 @@ class Loop:
 
     def _line(self, step: Step, norm: float) -> dict[str, Any]:
         window, trainer = self._window, self._trainer
-        seconds = time.monotonic() - window.began
         peak = peak_of(device_name(trainer.device))
         return {
             "step": step.step + 1,
@@ -190,8 +216,8 @@ class Loop:
             "rows": len(step.rows),
             "tokens": step.tokens,
             "epoch": trainer.plan.epochs(step.step + 1),
-            "tokens_per_second": window.tokens / seconds,
-            "mfu": window.flops / seconds / (peak * trainer.processes.size) if peak else None,
+            "tokens_per_second": window.tokens / window.seconds,
+            "mfu": window.flops / window.seconds / (peak * trainer.processes.size) if peak else None,
             "memory": peak_memory(trainer.device),
             "skipped": window.skipped,
             **self._gpus.figures,
@@ -253,7 +279,5 @@ class Loop:
 
     def _pause(self, what: str, began: float) -> None:
         """Do not count the time since `began` in the throughput, since it was spent on `what`, not on training."""
-        seconds = time.monotonic() - began
-        self._window.began += seconds
         self._began = time.monotonic()
-        self._longest[what] = max(self._longest[what], seconds)
+        self._longest[what] = max(self._longest[what], self._began - began)

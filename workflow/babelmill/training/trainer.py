@@ -29,7 +29,7 @@ from babelmill.training.optimization.optim import FusedAdamW, MovingAverage, mak
 from babelmill.training.plan import randomness
 from babelmill.training.plan.plan import Plan, Step, every_row
 from babelmill.training.plan.randomness import DROPOUT, VALIDATION
-from babelmill.training.plan.rows import Layout, Rows, deal, passes, split, whole_rounds
+from babelmill.training.plan.rows import Packed, Rows, deal, passes, split, whole_rounds
 from babelmill.training.plan.schedule import WHOLE_TOKENS, mean_from, whole_tokens
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Trainer:
         network: Network,
         plan: Plan,
         stream: Stream,
-        validation: tuple[Sequence[Layout], Stream],
+        validation: tuple[Sequence[Packed], Stream],
         processes: Processes,
         micro_batch_tokens: int = WHOLE_TOKENS,
         validation_tokens: int | None = None,
@@ -191,43 +191,31 @@ class Trainer:
         return [(randomness.key(self.train.seed, DROPOUT, step.step, i), rows) for i, rows in parts]
 
     def _learn_share(self, step: Step) -> torch.Tensor:
-        """Compute the gradients of this process's rows, in smaller passes if memory runs out; return the rows' sums."""
-        while True:
-            sums, mine = no_sums(self.plan.groups, self.device), self._share(step)
-            self._gradients.zero()
-            try:
-                for seed, rows in mine:
-                    if self.network.sharded:  # dropout is PyTorch's
-                        torch.manual_seed(seed)
-                    if self._recorder.takes(rows, step.length):
-                        sums += self._recorder.learn(rows, step.length, step.weights)
-                    else:
-                        sums += self.run_pass(self.stream, rows, step.length, step.weights)
-                return sums
-            except torch.OutOfMemoryError as error:
-                refused = first_line(error)
-            # This is outside of the handler, so that the step's tensors are free again.
-            self._recorder.forget()
-            self._halve(step.length, max(len(rows) for _, rows in mine), refused)
+        """Compute the gradients of this process's rows; return the rows' sums.
 
-    def _halve(self, length: int, largest: int, refused: str) -> None:
-        """Make smaller passes after one of up to `largest` rows did not fit into memory; `refused`: PyTorch's words.
-
-        Other processes need not do the same. A UserError says that the size of passes is part of the result, or that a
-        single row does not fit.
+        If memory runs out, this process goes on with smaller passes; others need not do the same. The error remains
+        where the size of passes is part of the result, or a single row does not fit.
         """
-        advice = "train.activation_checkpointing: true saves memory"
-        if self.network.sharded:
-            raise UserError(
-                f"train.micro_batch_tokens = {self.micro_batch_tokens} does not fit into memory; lower it; {advice}:"
-                f" {refused}"
-            )
-        if largest < 2:
-            raise UserError(
-                f"a row of {length} tokens does not fit into memory; choose a smaller model; {advice}: {refused}"
-            )
-        self.micro_batch_tokens = largest // 2 * length
+        sums, mine = no_sums(self.plan.groups, self.device), self._share(step)
+        self._gradients.zero()
+        try:
+            for seed, rows in mine:
+                if self.network.sharded:  # dropout is PyTorch's
+                    torch.manual_seed(seed)
+                if self._recorder.takes(rows, step.length):
+                    sums += self._recorder.learn(rows, step.length, step.weights)
+                else:
+                    sums += self.run_pass(self.stream, rows, step.length, step.weights)
+            return sums
+        except torch.OutOfMemoryError as error:
+            largest, refused = max(len(rows) for _, rows in mine), first_line(error)
+            if self.network.sharded or largest < 2:
+                raise
+        # This is outside of the handler, so that the step's tensors are free again.
+        self._recorder.forget()
+        self.micro_batch_tokens = largest // 2 * step.length
         log.warning("memory ran out: forward passes of %d tokens from now on: %s", self.micro_batch_tokens, refused)
+        return self._learn_share(step)
 
     def run_pass(self, stream: Stream, rows: Rows, length: int, weights: Weights, use: int = 0) -> torch.Tensor:
         """Do a pass with rows of a stream, and return what `_learn` does."""
@@ -247,7 +235,7 @@ class Validation:
     Rows have the length of the first phase, so that numbers can be compared along the run.
     """
 
-    def __init__(self, trainer: Trainer, layouts: Sequence[Layout], stream: Stream, tokens: int | None):
+    def __init__(self, trainer: Trainer, layouts: Sequence[Packed], stream: Stream, tokens: int | None):
         self._trainer, self._length = trainer, trainer.train.sequence_lengths[0]
         self.layouts, self.stream, self._tokens = layouts, stream, tokens
 
@@ -268,7 +256,7 @@ class Validation:
         trainer, plan, processes = self._trainer, self._trainer.plan, self._trainer.processes
         trainer.model.eval()
         sums, counts = no_sums(plan.groups, processes.device), np.zeros(plan.groups, dtype=np.int64)
-        size, weights = processes.size, plan.objective.no_weights
+        size, weights = processes.size, plan.objective.weights([0] * len(plan.objective.kinds))  # nothing is learnt
         for kind in plan.objective.validated:
             rows = every_row(self.layouts, self._length, plan.objective, kind, self._tokens)
             most = max(1, trainer.micro_batch_tokens // self._length)

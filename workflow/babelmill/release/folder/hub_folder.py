@@ -223,7 +223,7 @@ def merge(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: dict[str
     """Merge adapters of this rank and alpha into a model. A UserError says that they do not belong to it."""
     from peft.tuners.lora import LoraLayer  # takes seconds
 
-    from babelmill.training.networks.lora import add_adapters
+    from babelmill.training.networks.transformers_models import add_adapters
 
     add_adapters(model, adapter["rank"], adapter["alpha"])
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}

@@ -15,15 +15,13 @@ from babelmill.config import models, schema
 from babelmill.config.models import gpt_bert, with_our_names
 from babelmill.model.gpt_bert import GPTBert, training_mask
 from babelmill.model.norbert4 import LARGEST, SHARPNESS, NorBERT4, NorBERT4Shape
-from babelmill.runtime import cost
-from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
 from babelmill.training.batches import MicroBatch
 from babelmill.training.kernels import dropout
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.dropout import KeyedNorBERT4Attention, Keys
 from babelmill.training.kernels.install import install
-from babelmill.training.networks.loss import FromScores, by_target, from_scores, loss
+from babelmill.training.networks.loss import FromScores, from_scores, loss
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import FlatGradients, Sharding
 from babelmill.training.plan import randomness
@@ -57,11 +55,11 @@ class GPTBertNetwork(Network):
                 block.forward = graphs.of(block.forward, self._batched)
             features = self._classifier.features
             self._classifier.features = graphs.of(features, lambda hidden: [hidden, self.keys.targets])
-            self._from_scores = graphs.of(self._from_scores, by_target)
+            self._from_scores = graphs.of(self._from_scores, lambda *given: given[:3])  # scores, targets, weights
 
     def _make(self, shape: Any, processes: Processes) -> tuple[Any, list[nn.Module]]:
         """Return the model, and its blocks, which are compiled one by one; set what depends on the architecture."""
-        self._size, self.config = gpt_bert(shape, shape.vocab_size), asdict(shape)
+        self.size, self.config = gpt_bert(shape, shape.vocab_size), asdict(shape)
         model = GPTBert(shape, self._train.activation_checkpointing).to(self._device)
         compiled = self.compiled is not None
         # Our kernels leave out what no query sees.
@@ -94,10 +92,6 @@ class GPTBertNetwork(Network):
         self.keys.begin_pass(batch.dropout, batch.positions, length, seen if self._needs_spans else None)
         return self.model.encode(batch.input_ids, seen, buckets=self._buckets(length, self._device))
 
-    def flops(self, length: int, positions: float, targets: Amount) -> Amount:
-        """See `Network.flops`."""
-        return cost.flops(self._size, length, positions, targets)
-
 
 def from_scores_to_cap(
     scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, z_loss_weight: float, learning: bool
@@ -129,7 +123,7 @@ class NorBERT4Network(GPTBertNetwork):
     _from_scores = staticmethod(from_scores_to_cap)
 
     def _make(self, shape: Any, processes: Processes) -> tuple[Any, list[nn.Module]]:
-        self._size, self.config = size_of(shape), {"architecture": "norbert4"} | with_our_names(asdict(shape))
+        self.size, self.config = size_of(shape), {"architecture": "norbert4"} | with_our_names(asdict(shape))
         model = NorBERT4(shape, self._train.activation_checkpointing).to(self._device)
         dropout.install(model, self.keys, KeyedNorBERT4Attention)
         return model, [*model.encoder.layers]

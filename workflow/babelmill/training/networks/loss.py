@@ -45,13 +45,6 @@ def from_scores(
     return loss, statistics, gradient.scatter_add_(1, target, -weight).to(dtype)
 
 
-def by_target(
-    scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, z_loss_weight: float, learning: bool
-) -> list[torch.Tensor]:
-    """Return those inputs of `from_scores` whose first dimension is the targets."""
-    return [scores, targets, weights]
-
-
 FromScores = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, float, bool], tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 ]  # `from_scores`, or a compiled version of it

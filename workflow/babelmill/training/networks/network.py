@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from babelmill.config.models import Size
 from babelmill.core.files import UserError
+from babelmill.runtime import cost
 from babelmill.runtime.cost import Amount
 from babelmill.training.batches import Stream, Weights
 from babelmill.training.kernels.compilation import LEAST_ROWS, Graphs
@@ -26,6 +28,7 @@ class Network(ABC):
     """Computes the loss of a model in training, on one process."""
 
     model: nn.Module  # the model whose weights are trained
+    size: Size  # its size, which decides what a pass costs
     config: dict[str, Any]  # contents of `config.json` beside the trained weights: enough to make the model again
     gradients: FlatGradients | ShardedGradients  # the gradients of `model`
     # whether hidden tokens are predicted where they stand, not one position before (`TokenStream`)
@@ -38,8 +41,7 @@ class Network(ABC):
     # how `trained` and `weights` are cut over the processes. It has no shapes if each process holds all.
     sharding: Sharding
 
-    @abstractmethod
-    def begin_step(self, number: int) -> None:
+    def begin_step(self, number: int) -> None:  # noqa: B027  most networks need nothing
         """Get ready for the forward passes of step `number`, counted from 0."""
 
     def attempt(self, compute: Callable[[], Result]) -> Result:
@@ -55,9 +57,9 @@ class Network(ABC):
     def forward(self, batch: Any, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the loss of a micro-batch (as the stream makes it), and sums by group of targets; see `loss.py`."""
 
-    @abstractmethod
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
         """Return the number of floating-point operations of forward and backward passes, see `cost.flops`."""
+        return cost.flops(self.size, length, positions, targets)
 
     @property
     def sharded(self) -> bool:

@@ -1,6 +1,6 @@
 """Start a run from a trained model (`model.source`): the run takes the shape and the weights of this model."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,39 +23,27 @@ def shape_of(settings: TrainStage, source: Path | None, vocab_size: int) -> GPTB
     The settings define it, or the source that training starts from; dropout always comes from the settings. A UserError
     says that the source has another shape than the settings, or too few embeddings or positions for the text.
     """
-    of_norbert4 = settings.model.architecture == "norbert4"
+    new = new_shape(settings.model, vocab_size)
     if source is None:
-        return (new_norbert4 if of_norbert4 else new_gpt_bert)(settings.model, vocab_size)
+        return new
     theirs = read_json(source / "config.json")
-    kind, dropout = NorBERT4Shape, dropout_of_norbert4(settings.model)
-    if not of_norbert4:
-        kind = GPTBertShape
-        dropout = settings.model.model_dump(include={"hidden_dropout_prob", "attention_probs_dropout_prob"})
-    shape = kind(**{field.name: theirs[field.name] for field in fields(kind)} | dropout)
+    shape = replace(new, **{field.name: theirs[field.name] for field in fields(new) if "dropout" not in field.name})
     named = with_our_names(vars(shape))
     check_source(settings, named, vocab_size, shape.vocab_size, named["max_position_embeddings"])
     return shape
 
 
-def new_gpt_bert(model: schema.Model, vocab_size: int) -> GPTBertShape:
-    """Return the shape of a new GPT-BERT."""
-    return GPTBertShape(vocab_size=vocab_size, **model.shape())
-
-
-def new_norbert4(model: schema.Model, vocab_size: int) -> NorBERT4Shape:
-    """Return the shape of a new NorBERT4. Its global layers see as far as the longest row reaches."""
+def new_shape(model: schema.Model, vocab_size: int) -> GPTBertShape | NorBERT4Shape:
+    """Return the shape of a new model. The global layers of a NorBERT4 see as far as the longest row reaches."""
+    if model.architecture != "norbert4":
+        return GPTBertShape(vocab_size=vocab_size, **model.shape())
     head_size, longest = model.hidden_size // model.num_attention_heads, model.max_position_embeddings
-    same = {field.name for field in fields(NorBERT4Shape)} & type(model).model_fields.keys()
-    values = model.model_dump(include=same) | dropout_of_norbert4(model)
-    values |= {"query_key_head_size": head_size, "value_head_size": head_size}
-    values |= {"num_layers": model.num_hidden_layers, "max_sequence_length": longest, "global_window_length": longest}
-    return NorBERT4Shape(vocab_size=vocab_size, **values)
-
-
-def dropout_of_norbert4(model: schema.Model) -> dict[str, Any]:
-    """Return the probabilities of dropout by their names in a NorBERT4's shape."""
     hidden, attention = model.hidden_dropout_prob, model.attention_probs_dropout_prob
-    return {"embedding_dropout": hidden, "hidden_dropout": hidden, "attention_dropout": attention}
+    same = {field.name for field in fields(NorBERT4Shape)} & type(model).model_fields.keys()
+    values = model.model_dump(include=same) | {"query_key_head_size": head_size, "value_head_size": head_size}
+    values |= {"num_layers": model.num_hidden_layers, "max_sequence_length": longest, "global_window_length": longest}
+    values |= {"embedding_dropout": hidden, "hidden_dropout": hidden, "attention_dropout": attention}
+    return NorBERT4Shape(vocab_size=vocab_size, **values)
 
 
 def check_source(settings: TrainStage, shape: dict[str, Any], entries: int, rows: int, positions: int) -> None:

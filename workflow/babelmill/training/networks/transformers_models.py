@@ -5,12 +5,11 @@ own one with PyTorch's SDPA), and the function that makes the masks of this impl
 implementation combines its own rule (all tokens, earlier tokens, a sliding window) with ours: query and key must belong
 to the same document. (A mask that is passed in as an argument would replace the model's rule in some models, and others
 would ignore it.) A model that makes its masks by itself ignores all of this. So each model is tested before it trains
-(`transformers_check.py`).
+(`transformers.py`).
 """
 
 import contextlib
 import copy
-import dataclasses
 import json
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -27,8 +26,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.pytorch_utils import Conv1D
 
 from babelmill.config import schema
-from babelmill.config.layers import nearest
-from babelmill.config.models import OBJECTIVES, ROPE, SHAPE, Size, check_layers
+from babelmill.config.models import OBJECTIVES, SHAPE, Size, check_layers
 from babelmill.config.schema import MAX_LENGTH
 from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_json
@@ -39,6 +37,7 @@ from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 from babelmill.training.networks.source_weights import check_source
 
 NAME = "babelmill_documents"  # the name of the attention implementation
+FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")  # end the names of an adapter's weights
 _SEGMENTS: ContextVar[torch.Tensor | None] = ContextVar("segments", default=None)
 
 
@@ -142,39 +141,30 @@ def shape_of(model: PreTrainedModel) -> dict[str, Any]:
     return shape | ({"max_position_embeddings": longest_row(model)} if "max_position_embeddings" in shape else {})
 
 
-def make_model(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
-    """Return a new model of a class. A language model keeps documents apart. `config` itself does not change."""
-    model = _made(config, auto, None if auto == CLASSIFIER else NAME)
-    model.config.use_cache = False
-    let_padding_learn(model)
-    return model
+def make_model(config: PreTrainedConfig, auto: str, attention: str | None = NAME) -> PreTrainedModel:
+    """Return a new model of a class. A language model keeps documents apart. `config` itself does not change.
+
+    A UserError says that the class cannot make it.
+    """
+    attention = None if auto == CLASSIFIER else attention
+    try:
+        made = getattr(transformers, auto).from_config(copy.deepcopy(config), attn_implementation=attention)
+    except Exception as error:  # whatever transformers raises, of many types
+        raise refused(config.model_type, error) from error
+    made.config.use_cache = False
+    # The embedding of the padding token gets gradients, since it may also be a token of the text: many published
+    # models pad with the token that ends a text. Padding itself gives no gradient: it has no targets, and no token
+    # attends to it. Embeddings of positions stay: there, `padding_idx` says with which number positions begin.
+    for name, module in made.named_modules():
+        if isinstance(module, nn.Embedding) and "position" not in name:
+            module.padding_idx = None
+    return base_first(made)
 
 
 def on_meta(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
     """Return a model of a class without weights, on the meta device: its modules and their shapes."""
     with torch.device("meta"):
-        return _made(config, auto)
-
-
-def _made(config: PreTrainedConfig, auto: str, attention: str | None = None) -> PreTrainedModel:
-    """Return a new model of a class; raise a UserError if the class cannot make it."""
-    try:
-        made = getattr(transformers, auto).from_config(copy.deepcopy(config), attn_implementation=attention)
-        return base_first(made)
-    except Exception as error:  # whatever transformers raises, of many types
-        raise refused(config.model_type, error) from error
-
-
-def let_padding_learn(model: nn.Module) -> None:
-    """Let the embedding of the padding token get gradients, since the padding token may also be a token of the text.
-
-    Most classes would drop them (`padding_idx`). Many published models pad with the token that ends a text, which then
-    would never be learned. Padding itself gives no gradient: it has no targets, and no token attends to it.
-    Embeddings of positions stay as they are: there, `padding_idx` says with which number positions begin.
-    """
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding) and "position" not in name:
-            module.padding_idx = None
+        return make_model(config, auto, None)
 
 
 def base_first(model: PreTrainedModel) -> PreTrainedModel:
@@ -217,17 +207,36 @@ def output_layer(model: PreTrainedModel) -> nn.Module:
     return layer
 
 
+def add_adapters(model: nn.Module, rank: int, alpha: int, dtype: torch.dtype | None = None) -> None:
+    """Freeze a model and put low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) beside its linear layers.
+
+    Every linear layer except the output matrix gets an adapter. Only the adapters are trained, so checkpoints, averages
+    and results hold only the adapters. The frozen weights are read from the source model (`model.source`) at each
+    start; they are converted to `dtype`, if one is given.
+
+    The second factor of an adapter is 0, so it changes nothing yet. Adapters get values even if the model has none yet
+    (on the meta device). peft itself would leave them without.
+    """
+    from peft import LoraConfig, inject_adapter_in_model  # takes seconds
+    from peft.tuners.lora import LoraLayer
+
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear"), model)
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            if next(module.lora_A.parameters()).is_meta:
+                module.lora_A.to_empty(device="cpu")
+                module.lora_B.to_empty(device="cpu")
+            module.reset_lora_parameters("default", True)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.endswith(FACTORS))
+        if dtype is not None and not parameter.requires_grad:
+            parameter.data = parameter.data.to(dtype)
+
+
 def blocks_of(model: nn.Module) -> list[nn.Module]:
     """Return a model's layers, which are alike: its list of modules with the most parameters."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return list(max(lists, key=lambda found: sum(p.numel() for p in found.parameters()), default=[]))
-
-
-def known_keys(config: PreTrainedConfig) -> set[str]:
-    """Return the keys that a configuration's class defines itself, with aliases."""
-    common = {field.name for field in dataclasses.fields(PreTrainedConfig)}
-    own = {field.name for field in dataclasses.fields(config)} - common
-    return own | config.attribute_map.keys() | (set(ROPE) if "rope_parameters" in own else set())
 
 
 def special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
@@ -239,19 +248,13 @@ def special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
 def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTrainedConfig:
     """Return the configuration of a model of the class `auto`, from `model.config`, the vocabulary and the length.
 
-    A UserError says that transformers has no such model, or that its configuration has no such key.
+    A UserError says that this model cannot be trained.
     """
     values = dict(model.config or {})
     model_type = values.pop("model_type")
-    if model_type not in CONFIG_MAPPING:
-        near = nearest(str(model_type), CONFIG_MAPPING)
-        raise UserError(f"model.config.model_type = {model_type!r}: transformers has no such model{near}")
     if not has_class(model_type, auto):
         raise refused(model_type, f"transformers has no {auto} for it; see train.objective")
     plain = AutoConfig.for_model(model_type)
-    for key in sorted(values.keys() - known_keys(plain)):
-        near = nearest(key, known_keys(plain))
-        raise UserError(f"model.config has {key!r}, which {type(plain).__name__} of transformers does not{near}")
     values |= {key: value for key, value in special_tokens(vocabulary).items() if hasattr(plain, key)}
     values |= {"vocab_size": vocabulary.entries}
     if hasattr(plain, "max_position_embeddings"):
@@ -320,7 +323,7 @@ def counted(model: nn.Module, layer: nn.Module | None, width: int = 0, frozen: b
 def planned(model: schema.Model, train: schema.Train, vocab_size: int, source: dict[str, Any] | None = None) -> Size:
     """Count the parameters of the model that the settings describe, or that `source`, a config.json, describes.
 
-    A UserError says that transformers has no such model, or that its configuration has no such key.
+    A UserError says that this model cannot be trained.
     """
     auto = auto_class(train)
     vocabulary = Vocabulary(vocab_size, 1, 2, 3, 4, tuple(range(len(SPECIAL_TOKENS))))

@@ -152,11 +152,6 @@ class Objective(ABC):
             return (1 / max(1, sum(targets)),) * len(targets)
         return tuple(share / max(1, count) for share, count in zip(self.shares, targets, strict=True))
 
-    @property
-    def no_weights(self) -> tuple[float, ...]:
-        """Return weights of 0, in the form of `weights`, for passes from which nothing is learnt."""
-        return (0.0,) * len(self.weights([1] * len(self.kinds)))
-
     def combine(self, means: Sequence[float | None]) -> float | None:
         """Combine the kinds' means (losses, accuracies) as in the loss. Return None if there are no targets."""
         pairs = zip(means, self.shares, strict=True)

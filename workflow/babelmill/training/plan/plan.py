@@ -22,7 +22,7 @@ from babelmill.core.files import UserError
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import Objective, objective_of
 from babelmill.training.plan.randomness import DOCUMENTS, ORDER, permutation
-from babelmill.training.plan.rows import Layout, Packed, Rows, Shuffled
+from babelmill.training.plan.rows import Packed, Rows, Shuffled
 from babelmill.training.plan.schedule import PERIOD, learning_rate_factor, phase_starts, proportions, whole_run
 
 
@@ -103,7 +103,7 @@ class Plan:
         self,
         train: schema.Train,
         weights: float,
-        layouts: Sequence[Layout],
+        layouts: Sequence[Packed],
         blocks_weight: float = 0.0,
         words: Sequence[float] = (),
     ):
@@ -113,8 +113,7 @@ class Plan:
         self.tokens = sum(layout.tokens for layout in layouts)
         # Two orders of each language are kept, since an epoch begins within a step.
         self._order = [functools.lru_cache(2)(permutation) for _ in layouts]
-        texts = [layout.offsets for layout in layouts if isinstance(layout, Packed)]
-        self._shuffled = [functools.lru_cache(2)(functools.partial(Shuffled, offsets)) for offsets in texts]
+        self._shuffled = [functools.lru_cache(2)(functools.partial(Shuffled, layout.offsets)) for layout in layouts]
         self.mixture = LanguageSchedule(proportions([layout.tokens for layout in layouts], weights))
         rates = [count / layout.tokens for count, layout in zip(words or [0] * len(layouts), layouts, strict=True)]
         self.words_per_token = float(self.mixture.shares @ np.array(rates)) / PERIOD
@@ -195,7 +194,7 @@ class Plan:
                 now, about = mine[epoch == e], (phase, int(e), int(i))
                 order = randomness.key(self.train.seed, ORDER, *about)
                 row[now] = self._order[i](layout.rows(length), order)[position[epoch == e]]
-                if pieces is not None and isinstance(layout, Packed):  # the schema refuses this order for others
+                if pieces is not None:
                     order = randomness.key(self.train.seed, DOCUMENTS, *about)
                     pieces[now] = self._shuffled[i](order).pieces(*layout.bounds(row[now], length))
         begin, end, hideable, every = look_up(self.layouts, language, row, length, pieces)
@@ -205,14 +204,14 @@ class Plan:
 
 
 def look_up(
-    layouts: Sequence[Layout], language: np.ndarray, row: np.ndarray, length: int, pieces: np.ndarray | None = None
+    layouts: Sequence[Packed], language: np.ndarray, row: np.ndarray, length: int, pieces: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return `begin` and `end` of rows (see `Rows`), and both numbers of `Layout.targets`: [4, rows] int64."""
+    """Return `begin` and `end` of rows (see `Rows`), and both numbers of `Packed.targets`: [4, rows] int64."""
     found = np.empty((4, len(row)), dtype=np.int64)
     for i in np.unique(language):
         layout, mine = layouts[i], language == i
         found[:2, mine] = layout.bounds(row[mine], length)
-        if pieces is not None and isinstance(layout, Packed):
+        if pieces is not None:
             counts = layout.targets_between(*np.concatenate(pieces[mine]).T)
             firsts = np.cumsum([0, *map(len, pieces[mine][:-1])])
             found[2:, mine] = np.add.reduceat(counts, firsts, axis=1)
@@ -222,7 +221,7 @@ def look_up(
 
 
 def every_row(
-    layouts: Sequence[Layout], length: int, objective: Objective, kind: int, tokens: int | None = None
+    layouts: Sequence[Packed], length: int, objective: Objective, kind: int, tokens: int | None = None
 ) -> Rows:
     """Return each row of each language once, all of one kind, as validation reads them.
 

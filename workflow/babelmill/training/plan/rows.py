@@ -14,7 +14,7 @@ another. This takes 16 bytes of memory per document.
 
 import heapq
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -115,33 +115,15 @@ def whole_rounds(parts: list[Rows], processes: int) -> list[Rows]:
     return parts + [row] * (-len(parts) % processes)
 
 
-class Layout(Protocol):
-    """Describes the rows of a language's shard.
+class Packed:
+    """Cuts a language's stream into rows. Row r of length T has the T targets from r T on; the last may be shorter.
+
+    A subclass has rows of another kind (`labels/data.py`).
 
     Attributes:
         tokens: number of tokens of the stream.
+        offsets: [documents + 1], where documents start in the stream.
     """
-
-    tokens: int
-
-    def rows(self, length: int) -> int:
-        """Return the number of rows of at most this length."""
-        ...
-
-    def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the targets of rows begin and end (exclusive) in the stream."""
-        ...
-
-    def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many targets of each row may be hidden (no special tokens), and how many targets it has.
-
-        The second number includes ends of documents. Tokens of prompts are not targets. A row may have no target.
-        """
-        ...
-
-
-class Packed:
-    """Cuts the stream into rows. Row r of length T has the T targets from r T on; the last row may be shorter."""
 
     def __init__(self, offsets: np.ndarray, responses: np.ndarray | None = None):
         """Take `offsets` [documents + 1] and `responses` [documents] of a shard. Memory maps are not copied."""
@@ -149,15 +131,18 @@ class Packed:
         self.offsets, self._responses = offsets, responses
 
     def rows(self, length: int) -> int:
-        """Return the number of rows of this length."""
+        """Return the number of rows of at most this length."""
         return -(-self.tokens // length)
 
     def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Layout.bounds`."""
+        """Return where the targets of rows begin and end (exclusive) in the stream."""
         return row * length, np.minimum((row + 1) * length, self.tokens)
 
     def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Layout.targets`."""
+        """Return how many targets of each row may be hidden (no special tokens), and how many targets it has.
+
+        The second number includes ends of documents. Tokens of prompts are not targets. A row may have no target.
+        """
         return self.targets_between(*self.bounds(row, length))
 
     def targets_between(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
