@@ -51,7 +51,7 @@ def save(checkpoints: Checkpoints, step: int) -> None:
 
 def copied(url: str, checkpoints: Checkpoints) -> int:
     """The step from which a training on this machine would continue; then its files are copied."""
-    mine = Copies(url, checkpoints.folder, checkpoints)
+    mine = Copies(url, checkpoints)
     done = mine.fetch(checkpoints.newest())
     mine.close()
     return done
@@ -114,7 +114,8 @@ def test_the_files_of_a_run_that_goes_on_are_not_replaced_by_earlier_ones(machin
 def test_the_end_does_not_wait_for_ever_for_a_silent_store(machine, object_store, monkeypatch, caplog):  # noqa: F811
     monkeypatch.setattr(copies, "PATIENCE", 3.0)
     checkpoints = machine("a", 20)
-    mine = Copies("s3://bucket/silent", checkpoints.folder, checkpoints)
+    mine = Copies("s3://bucket/silent", checkpoints)
+    mine.fetch(20)
     object_store.answers.clear()
     mine.close()
     object_store.answers.set()
@@ -128,7 +129,8 @@ def test_the_end_waits_for_a_slow_store_that_takes_something(machine, object_sto
     monkeypatch.setattr(object_store, "seconds", 2.0)
     checkpoints, began = machine("a"), time.monotonic()
     checkpoints.save(20, {"w": torch.zeros(6_000_000)}, {})  # five parts, of which four are sent at once
-    mine = Copies("s3://bucket/slow", checkpoints.folder, checkpoints)
+    mine = Copies("s3://bucket/slow", checkpoints)
+    mine.fetch(20)
     mine.close()
     assert time.monotonic() - began > copies.PATIENCE and not caplog.text
     monkeypatch.setattr(object_store, "seconds", 0.0)

@@ -104,7 +104,7 @@ class RunFolder(contextlib.ExitStack):
         self.enter_context(locked(self.path))
         done, elsewhere = self.checkpoints.newest(), self.run.checkpoint_mirror
         if elsewhere:
-            self.copies = Copies(elsewhere, self.path, self.checkpoints)
+            self.copies = Copies(elsewhere, self.checkpoints)
             done = self.copies.fetch(done)
         if done:
             precision = self.checkpoints.load(done)[1]["precision"]
@@ -213,16 +213,14 @@ class Record:
     """
 
     def __init__(self, path: Path, step: int):
-        kept, self.validated = [], False
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    entry = json.loads(line)
-                    if entry["step"] <= step:
-                        kept.append(line + "\n")
-                        self.validated |= entry["step"] == step and entry["kind"] == "validation"
-                except ValueError:
-                    break  # the process died while it wrote its last line
+        kept: list[str] = []
+        self.validated = False
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            with contextlib.suppress(ValueError):  # the process died while it wrote its last line
+                entry = json.loads(line)
+                if entry["step"] <= step:
+                    kept.append(line + "\n")
+                    self.validated |= entry["step"] == step and entry["kind"] == "validation"
         with atomic_write(path, "w") as file:
             file.writelines(kept)
         self.path, self._file = path, open(path, "a", encoding="utf-8")  # noqa: SIM115  it stays open during the run
