@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import transformers
-from safetensors.torch import load_file
 
 from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
@@ -15,7 +14,6 @@ from babelmill.tokens import characters
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
-from helpers.models.published_models import publish_canine
 from helpers.stages import run_stage, settings_of, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
@@ -28,7 +26,6 @@ TEXTS = [
     "[CLS] <s> \ue000\ue003 \x00 e\u0301 ﬁ \r\n\t",
 ]
 SCRATCH = {"architecture": "transformers", "config": {"model_type": "canine"}, "max_position_embeddings": 512}
-SOURCE = {"architecture": "transformers", "source": "./theirs"}
 
 
 def configuration(model: dict, **more) -> Configuration:
@@ -52,21 +49,14 @@ def test_ids_are_code_points_as_transformers_has_them():
     assert lengths.tolist() == [(1 << 20) + 1, 1] and tokens[-2:].tolist() == [ord("é"), ord("b")]
 
 
-@pytest.mark.parametrize("published", [False, True])
-def test_a_model_of_characters_has_transformers_tokenizer(published):
-    """From scratch, and from a repository as it is on the Hub."""
-    model, base = SCRATCH, []
-    if published:
-        model, base = SOURCE, [Path("base")]
-        publish_canine(Path("theirs"))
-        run_stage("base_model", configuration(model), "occ", "base")
-        assert "canine.char_embeddings.char_position_embeddings.weight" in load_file("base/model.safetensors")
+def test_a_model_of_characters_has_transformers_tokenizer():
+    """From scratch. (`e2e/test_canine.py` has one of the Hub.)"""
     texts, made = [text for text in TEXTS if text], Path("tokenizer")
     columns = {"text": texts} | {
         name: [value] * len(texts) for name, value in (("context", ""), ("labels", ["a"]), ("origin", "a.csv"))
     }
     corpus = write_corpus(Path("corpus"), columns, columns)
-    figures = run_stage("tokenizer", configuration(model), "occ", made, corpora=[corpus], source=base)
+    figures = run_stage("tokenizer", configuration(SCRATCH), "occ", made, corpora=[corpus], source=[])
     assert figures["roles"] == characters.ROLES
     vocabulary = Vocabulary.read(made / "tokenizer.json", 0)
     named = {"bos_token_id": 0xE000, "eos_token_id": 0xE001, "pad_token_id": 0, "mask_token_id": 0xE003}
@@ -75,7 +65,7 @@ def test_a_model_of_characters_has_transformers_tokenizer(published):
     assert (frame.alone, frame.pad) == (((0xE000,), (0xE001,)), 0)
     assert frame.pair == ((0xE000,), (0xE001,), (0xE001,))
 
-    run_stage("shards", configuration(model), "occ", "shards", tokenizer=made, corpus=corpus)
+    run_stage("shards", configuration(SCRATCH), "occ", "shards", tokenizer=made, corpus=corpus)
     shard = ShardFile.open(Path("shards/train.safetensors"))
     assert shard.tokens[1 : shard.offsets[1] - 1].tolist() == [ord(character) for character in TEXTS[0]]
 
@@ -83,7 +73,7 @@ def test_a_model_of_characters_has_transformers_tokenizer(published):
     files = copy_published(made, Path("export"))
     assert sorted(files) == ["special_tokens_map.json", "tokenizer_config.json"] == sorted(os.listdir("export"))
     theirs = transformers.AutoTokenizer.from_pretrained("export")
-    assert theirs.model_max_length == (256 if published else 512)
+    assert theirs.model_max_length == 512
     for text in TEXTS:
         assert theirs(text)["input_ids"] == load_tokenizer(made / "tokenizer.json").encode(text).ids
 
