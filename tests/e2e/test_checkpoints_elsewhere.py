@@ -1,9 +1,11 @@
-"""Training whose disk is gone after each attempt: it continues from an object store, or a folder, to the same bits."""
+"""Training whose disk is gone after each attempt: it continues from an object store to the same bits.
+
+`test_copies.py` has a folder as the place.
+"""
 
 import shutil
 import time
 
-import fsspec
 import pytest
 
 from helpers.object_store import SECRET, object_store  # noqa: F401  a fixture
@@ -14,45 +16,34 @@ pytestmark = pytest.mark.slow
 RUN = {"checkpoint_every": 20, "validate_every": 20}
 
 
-class Elsewhere:
-    """The place of `run.checkpoint_mirror`, seen without our code: `files` is a file system of fsspec."""
-
-    def __init__(self, url: str, files):
-        self.url, self.files, self._root = url, files, url.partition("://")[2]
-
-    def paths(self) -> dict[str, str]:
-        """Where the files of the run are, by their names in its folder."""
-        found = sorted(self.files.find(self._root))
-        return {path.removeprefix(f"{self._root}/").partition("/")[2]: path for path in found}
-
-    def wait_for(self, name: str, process) -> None:
-        while name not in self.paths():
-            assert process.poll() is None, process.communicate()[1]
-            time.sleep(0.05)
+def kept(place: str, object_store) -> dict[str, str]:  # noqa: F811
+    """Where the files of the run are below a place of the store, without our code, by their names in its folder."""
+    return {path.split("/", 3)[3]: path for path in sorted(object_store.files.find(place))}
 
 
-@pytest.mark.parametrize("kind", ["s3", "file"])
-def test_a_new_machine_continues_to_the_same_bits(data, finished, object_store, tmp_path, kind):  # noqa: F811
+def wait_for(name: str, place: str, object_store, process) -> None:  # noqa: F811
+    while name not in kept(place, object_store):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+
+
+def test_a_new_machine_continues_to_the_same_bits(data, finished, object_store):  # noqa: F811
     """The first is killed, and its disk is gone. (`test_copies.py` has copies that are damaged or interrupted.)"""
-    place = Elsewhere(f"s3://bucket/{tmp_path.name}", object_store.files)
-    if kind == "file":
-        (tmp_path / "kept").mkdir()
-        place = Elsewhere(f"file://{tmp_path}/kept", fsspec.filesystem("file"))
-    data.run_settings(**RUN, checkpoint_mirror=place.url)
+    data.run_settings(**RUN, checkpoint_mirror="s3://bucket/new")
     process = data.start(hold="vote 45")
-    place.wait_for("step-00000040.json", process)
+    wait_for("step-00000040.json", "bucket/new", object_store, process)
     process.kill()
     process.communicate()
     shutil.rmtree(data.checkpoints)
     output = data.train()
     assert "fetched the checkpoint after step 40 from" in output and "going on after step 40" in output
     assert_same(data, finished)
-    (run,), paths = data.runs, place.paths()
+    (run,), paths = data.runs, kept("bucket/new", object_store)
     whole = [f"step-{step:08d}.{end}" for step in (40, STEPS) for end in ("json", "safetensors")]
     assert [name for name in paths if name.startswith("step-")] == whole
     assert {f"logs/{path.name}" for path in run.glob("logs/*")} == {name for name in paths if "logs" in name}
     assert len(list(run.glob("logs/*"))) == 2, "also that of the attempt that was killed"
-    assert place.files.cat_file(paths["metrics.jsonl"]).decode() == (run / "metrics.jsonl").read_text()
+    assert object_store.files.cat_file(paths["metrics.jsonl"]).decode() == (run / "metrics.jsonl").read_text()
     for text in [output, data.log.read_text(), *(p.read_text() for p in run.glob("logs/*"))]:
         assert SECRET not in text
     # A machine that comes later has it all, too.
@@ -65,19 +56,18 @@ def test_a_new_machine_continues_to_the_same_bits(data, finished, object_store, 
 def test_checkpoints_of_another_model_are_refused(data, finished, tmp_path, says_whose):
     """Which somebody has put into the folder of this run there."""
     data.settings(**UNDISTURBED | {"learning_rate": 0.002})
-    kept = shutil.copytree(finished.runs[0], tmp_path / "kept" / data.name)
+    theirs = shutil.copytree(finished.runs[0], tmp_path / "kept" / data.name)
     if not says_whose:
-        (kept / "identity.json").unlink()
+        (theirs / "identity.json").unlink()
     data.run_settings(**RUN, checkpoint_mirror=f"file://{tmp_path}/kept")
     error = f"was trained with other settings or on other data; delete it (also in file://{tmp_path}/kept) to train"
     assert error in data.train(code=1)
 
 
 def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # noqa: F811
-    place = Elsewhere("s3://bucket/away", object_store.files)
-    data.run_settings(**RUN, checkpoint_mirror=place.url)
+    data.run_settings(**RUN, checkpoint_mirror="s3://bucket/away")
     process = data.start(hold="vote 25")
-    place.wait_for("step-00000020.json", process)
+    wait_for("step-00000020.json", "bucket/away", object_store, process)
     object_store.stop()
     data.go_on()
     try:
@@ -90,7 +80,7 @@ def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # no
     assert process.wait() == 0, output
     assert "lacks the newest checkpoint" not in output
     assert_same(data, finished)
-    assert f"step-{STEPS:08d}.json" in place.paths()
+    assert f"step-{STEPS:08d}.json" in kept("bucket/away", object_store)
 
 
 def test_a_store_that_does_not_answer_at_the_start_is_an_error(data, object_store):  # noqa: F811

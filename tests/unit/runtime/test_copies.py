@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,19 +19,12 @@ pytestmark = pytest.mark.slow
 FIRST, SECOND = "step-00000010", "step-00000020"
 
 
-@pytest.fixture
-def machine(tmp_path):
-    """A function that makes the folder of a run on a new machine, with checkpoints after some steps."""
-
-    def folder_of(name: str, *steps: int, keep: int = 2) -> Checkpoints:
-        folder = tmp_path / name / "eng-0123"
-        folder.mkdir(parents=True)
-        checkpoints = Checkpoints(folder, keep)
-        for step in steps:
-            save(checkpoints, step)
-        return checkpoints
-
-    return folder_of
+def machine(place: Path, *steps: int, keep: int = 2) -> Checkpoints:
+    """The checkpoints of a run on a new machine, after these steps."""
+    checkpoints = Checkpoints(place / "eng-0123", keep)
+    for step in steps:
+        save(checkpoints, step)
+    return checkpoints
 
 
 @pytest.fixture
@@ -52,16 +46,16 @@ def copied(there, checkpoints: Checkpoints) -> int:
     return done
 
 
-def test_a_fetch_that_was_killed_is_made_again(machine, there, monkeypatch):
+def test_a_fetch_that_was_killed_is_made_again(tmp_path, there, monkeypatch):
     """What belongs to the checkpoints is whole once attempt.json is there; without identity.json a run is refused.
 
     The files of a run that goes on stay.
     """
-    first = machine("a", 10)
+    first = machine(tmp_path / "a", 10)
     for name in ("attempt.json", "identity.json", "metrics.jsonl"):
         (first.folder / name).write_text("{}")
     copied(there, first)
-    second, fetch = machine("b"), Copies._fetch
+    second, fetch = machine(tmp_path / "b"), Copies._fetch
 
     def die(self, name: str) -> None:
         if name == "identity.json":
@@ -80,9 +74,9 @@ def test_a_fetch_that_was_killed_is_made_again(machine, there, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["a bit", "gone", "interrupted"])
-def test_weights_that_are_damaged_or_missing_there_are_not_used(machine, there, damage, caplog):
+def test_weights_that_are_damaged_or_missing_there_are_not_used(tmp_path, there, damage, caplog):
     """And they destroy nothing: a machine that reads badly would see intact ones so."""
-    first = machine("a", 10)
+    first = machine(tmp_path / "a", 10)
     copied(there, first)
     save(first, 20)
     copied(there, first)
@@ -94,7 +88,7 @@ def test_weights_that_are_damaged_or_missing_there_are_not_used(machine, there, 
     else:  # while it was sent
         os.truncate(weights, weights.stat().st_size // 2)
         weights.with_suffix(".json").unlink()
-    second = machine("b", keep=1)
+    second = machine(tmp_path / "b", keep=1)
     assert copied(there, second) == 10
     assert (f"{SECOND}.safetensors is damaged" in caplog.text) == (damage != "interrupted")
     save(second, 15)
@@ -103,13 +97,13 @@ def test_weights_that_are_damaged_or_missing_there_are_not_used(machine, there, 
     assert not (there / f"{FIRST}.json").exists() and second.steps() == [15], "it goes on from its own"
     save(second, 20)
     copied(there, second)
-    assert copied(there, machine("c")) == 20
+    assert copied(there, machine(tmp_path / "c")) == 20
 
 
-def test_the_end_waits_for_a_store_as_long_as_it_takes_something(machine, object_store, monkeypatch, caplog):  # noqa: F811
+def test_the_end_waits_for_a_store_as_long_as_it_takes_something(tmp_path, object_store, monkeypatch, caplog):  # noqa: F811
     monkeypatch.setattr(copies, "PATIENCE", 9.0)
     monkeypatch.setattr(object_store, "seconds", 2.0)
-    checkpoints, began = machine("a"), time.monotonic()
+    checkpoints, began = machine(tmp_path / "a"), time.monotonic()
     save(checkpoints, 20, 6_000_000)  # five parts, of which four are sent at once
     mine = Copies("s3://bucket/slow", checkpoints)
     mine.fetch(20)
@@ -128,14 +122,14 @@ def test_the_end_waits_for_a_store_as_long_as_it_takes_something(machine, object
     assert only_here in caplog.text
 
 
-def test_a_half_replaced_snapshot_is_left_out(machine, there, caplog):
-    first = machine("a", 10)
+def test_a_half_replaced_snapshot_is_left_out(tmp_path, there, caplog):
+    first = machine(tmp_path / "a", 10)
     for point in (1, 2):
         tensors = {"w": torch.full((9,), float(point))}
         Snapshots(first.folder).save(point, {}, tensors, tensors.__getitem__)
     copied(there, first)
     flip_a_bit(there / "snapshots/chck_1M.safetensors")
-    second = machine("b")
+    second = machine(tmp_path / "b")
     copied(there, second)
     assert [*Snapshots(second.folder).kept()] == ["chck_2M"]
     assert "snapshots/chck_1M.json is damaged" in caplog.text

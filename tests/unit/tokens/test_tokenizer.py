@@ -3,8 +3,6 @@
 import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from babelmill.tokens.pretokenizer import parts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, special_ids, vocab_size
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS
 from helpers import stages
+from helpers.programs.prepared import run_module
 
 # Article 1 of the Universal Declaration of Human Rights.
 ARTICLE = {
@@ -142,12 +141,9 @@ def test_the_same_bytes_on_every_run_and_for_every_number_of_threads(tmp_path):
     asked = stages.settings_of(configuration, "eng", "tokenizer") | {"made_from": {"corpora": [str(corpus)]}}
     for out, threads, parallel in (("1", "1", "true"), ("2", "2", "false"), ("3", "3", "true")):
         write_json(tmp_path / out / "eng.json", asked)
-        subprocess.run(
-            [sys.executable, "-m", "babelmill.tokenizer", "eng.json", "--threads", threads],
-            check=True,
-            cwd=tmp_path / out,
-            env=os.environ | {"TOKENIZERS_PARALLELISM": parallel},
-        )
+        environment = os.environ | {"TOKENIZERS_PARALLELISM": parallel}
+        words = "babelmill.tokenizer", "eng.json", "--threads", threads
+        run_module(*words, cwd=tmp_path / out, environment=environment, check=True)
     for name in ("tokenizer.json", "manifest.json"):
         assert len({(tmp_path / out / "results/tokenizer/eng" / name).read_bytes() for out in "123"}) == 1
 
