@@ -176,10 +176,12 @@ def adopt(settings: TokenizerStage) -> tuple[Tokenizer, dict[str, Any] | None]:
 
     Beside it, return its repository, revision and commit; None for a local file.
     """
-    path, where, hub = settings.tokenizer.source or "", f"tokenizer.source: {settings.tokenizer.source}", None
+    path, hub = settings.tokenizer.source or "", None
+    where = f"tokenizer.source: {path}"
     if settings.source:
         files = of_source(TOKENIZER, settings.source)
-        path, hub = files.get(files.matching(["tokenizer.json"], TOKENIZER.key))["tokenizer.json"], files.figures
+        (path,) = files.get(files.matching(["tokenizer.json"], TOKENIZER.key)).values()
+        hub = files.figures
         revisions.record(TOKENIZER.repo_type, **hub)
     log.info("adopting %s", f"{where} at {hub['commit']}" if hub else where)
     tokenizer = tokenizer_file.load_tokenizer(path)

@@ -26,7 +26,7 @@ TENSORS = {"model.a": torch.arange(6.0).view(2, 3), "b": torch.ones(2).bfloat16(
 # Checkpoints.
 
 
-@pytest.mark.parametrize("damage", ["bit", "cut", "gone", "seal", "renamed"])
+@pytest.mark.parametrize("damage", ["bit", "gone", "seal", "renamed"])
 def test_damage_is_found_and_the_one_before_taken(tmp_path, caplog, damage):
     """An older checkpoint under a later name is damaged, too: its sha256 is right, and the run would seem at its end."""
     checkpoints = Checkpoints(tmp_path, keep=3)
@@ -35,8 +35,6 @@ def test_damage_is_found_and_the_one_before_taken(tmp_path, caplog, damage):
     path = tmp_path / "step-00000010.safetensors"
     if damage == "bit":
         flip_a_bit(path)
-    elif damage == "cut":
-        os.truncate(path, 40)
     elif damage == "gone":
         path.unlink()
     elif damage == "seal":

@@ -115,9 +115,8 @@ def test_the_end_waits_for_a_store_as_long_as_it_takes_something(tmp_path, objec
     monkeypatch.setattr(copies, "PATIENCE", 3.0)
     mine = Copies("s3://bucket/silent", checkpoints)
     mine.fetch(20)
-    object_store.answers.clear()
+    monkeypatch.setattr(object_store, "seconds", 20.0)
     mine.close()
-    object_store.answers.set()
     only_here = f"s3://bucket/silent/eng-0123 lacks the newest checkpoint, which is only in {checkpoints.folder}"
     assert only_here in caplog.text
 
