@@ -18,7 +18,8 @@ RUN = {"checkpoint_every": 20, "validate_every": 20}
 
 def kept(place: str, object_store) -> dict[str, str]:  # noqa: F811
     """Where the files of the run are below a place of the store, without our code, by their names in its folder."""
-    return {path.split("/", 3)[3]: path for path in sorted(object_store.files.find(place))}
+    found = sorted(object_store.files.find(place))
+    return {path.removeprefix(f"{place}/").partition("/")[2]: path for path in found}
 
 
 def wait_for(name: str, place: str, object_store, process) -> None:  # noqa: F811
