@@ -52,7 +52,7 @@ def test_a_pytorch_that_cannot_use_the_machines_gpus_does_not_train_on_the_cpu(m
 def test_two_jobs_never_share_a_gpu(job):
     """One that is killed leaves its own; in a SLURM job, SLURM has chosen already."""
     seen, first = job(1)
-    assert seen == "0" and job(2)[0] == "1,2" and "only 0 are free" in job(1)[0]
+    assert seen == "0" and job(2)[0] == "1,2" and "only 0 of 3 on" in job(1)[0]
     assert job(1, SLURM_JOB_ID="7")[0] == "0,1,2"
     first.kill()
     first.wait()

@@ -114,8 +114,8 @@ class RunFolder(contextlib.ExitStack):
                     f"{self.path}: was trained with other settings or on other data; delete it{copies} to train anew"
                 )
             if names := modules.edited(modules_of(self.path)):
-                edited = f"{escape.some(names, 3)} {'was' if len(names) == 1 else 'were'} edited"
-                log.info("%s since this run began", edited)
+                verb = "was" if len(names) == 1 else "were"
+                log.info("%s %s edited since this run began", escape.some(names, 3), verb)
         write_json(self.path / IDENTITY, self._identity)
         if done < steps:
             self._begin_attempt(model, attempt, done, {"steps": steps, "tokens": tokens, "precision": precision})
@@ -169,9 +169,8 @@ class RunFolder(contextlib.ExitStack):
         number, of_job = 1 + sum(1 for _ in logs.glob("*.log")), f"_job{job}" if job else ""
         path = logs / f"{now:%Y%m%d-%H%M%S}_attempt{number}{of_job}.log"
         where = f"{host}, job {job}" if job else host
-        path.write_text(
-            f"{now:%F %T} UTC: attempt {number} of {model} on {where}, after step {done}/{about['steps']}\n"
-        )
+        begins = f"{now:%F %T} UTC: attempt {number} of {model} on {where}, after step {done}/{about['steps']}\n"
+        path.write_text(begins)
         handler = logging.FileHandler(path, encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
         # It stays until the process ends: an error of the process is logged after the folder is closed.

@@ -23,7 +23,6 @@ import time
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 EXIT_CODE = 75
 OWN_STEP = "BABELMILL_STEP"
@@ -42,9 +41,10 @@ def job_id() -> str | None:
 
 def ask(*command: str) -> str | None:
     """Return what a command of SLURM prints; None if SLURM does not answer."""
-    known: Any = {"env": os.environ | {"SLURM_TIME_FORMAT": "standard"}, "timeout": 20}
+    environment = os.environ | {"SLURM_TIME_FORMAT": "standard"}
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, capture_output=True, text=True, check=True, **known).stdout.strip()
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, env=environment)
+        return done.stdout.strip()
 
 
 def about_job(job: str, field: str) -> str | None:
