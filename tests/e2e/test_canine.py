@@ -48,25 +48,18 @@ print(json.dumps({
 """
 
 
-@pytest.fixture
-def work(tmp_path, hub) -> Workspace:
-    """The workflow, run to its end."""
-    workspace = Workspace(tmp_path / "work")
-    workspace.configure(SETTINGS)
-    write_occupations(workspace.path / "occ.csv", 200)
-    with open(workspace.path / "table.csv", "w", newline="", encoding="utf-8") as file:
+def test_a_published_model_gives_codes_with_our_code_and_without(tmp_path, hub):
+    work = Workspace(tmp_path / "work")
+    work.configure(SETTINGS)
+    write_occupations(work.path / "occ.csv", 200)
+    with open(work.path / "table.csv", "w", newline="", encoding="utf-8") as file:
         rows = [(text, "eng" if i % 2 else "") for i, text in enumerate(TEXTS)]
         csv.writer(file).writerows([("occ1", "lang"), *rows])
     published = publish_canine(tmp_path / "canine")
     hub.commit("models/google/canine-tiny", {file.name: file.read_bytes() for file in published.iterdir()})
-    workspace.snakemake("converted/occ", "predictions/occ/table.json", "--profile", ROOT / "profiles/local")
-    return workspace
-
-
-def test_a_published_model_gives_codes_with_our_code_and_without(work):
+    work.snakemake("converted/occ", "predictions/occ/table.json", "--profile", ROOT / "profiles/local")
     converted = work.path / "converted/occ"
     assert not (converted / "tokenizer.json").exists()
-    published = work.path.parent / "canine"
     assert read_json(converted / "tokenizer_config.json") == read_json(published / "tokenizer_config.json")
     card = " ".join((converted / "README.md").read_text(encoding="utf-8").split())
     assert "padding=True, pad_to_multiple_of=4))" in card and "a `canine` encoder with a classifier" in card

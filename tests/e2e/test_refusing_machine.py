@@ -2,7 +2,6 @@
 
 import copy
 import re
-import shlex
 import shutil
 from pathlib import Path
 
@@ -30,9 +29,6 @@ def complete(built, tmp_path_factory) -> Path:
         workspace = Workspace(folder)
         workspace.configure(values)
         workspace.snakemake("reports/eng.html")
-        output = workspace.snakemake("reports/eng.html", "--forceall", "--dry-run", "--printshellcmds")
-        commands = re.findall(r"python -m babelmill\.(\w+) (.*)", output.stdout + output.stderr)
-        (folder / "commands").write_text("\n".join(f"{stage} {words}" for stage, words in commands))
 
     return made_once(tmp_path_factory, "complete", make)
 
@@ -46,39 +42,24 @@ def work(complete, tmp_path) -> Path:
     return tmp_path / "work"
 
 
-def command(work: Path, stage: str) -> list[str]:
-    """The module and the arguments of a stage, as the workflow calls it."""
-    lines = dict(line.split(" ", 1) for line in (work / "commands").read_text().splitlines())
-    return [f"babelmill.{stage}", *shlex.split(re.sub(r"\$\(\(.*?\)\)", "1", lines[stage]))]
-
-
-def log_of(words: list[str], work: Path) -> str:
-    path = work / "logs" / words[0].partition(".")[2] / f"{Path(words[1]).stem}.log"
-    return path.read_text() if path.exists() else ""
-
-
 def temporary_files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob(".*") if TEMPORARY.fullmatch(path.name)]
 
 
 @pytest.mark.parametrize("stage", ALL)
-def test_a_full_disk_is_one_line_of_the_stage(work, stage):
-    words = command(work, stage)
+def test_a_full_disk_is_one_line_and_a_killed_stage_leaves_nothing_to_the_next_attempt(work, stage):
+    settings = next(path.relative_to(work) for path in work.glob(f"results/settings/{stage}/eng*.json"))
+    words = f"babelmill.{stage}", settings
     done = run_limited(*words, size=2000, cwd=work)
-    error = done.stderr.splitlines()[-1]
-    assert done.returncode == 1 and error.endswith("File too large"), done.stderr
-    assert error in log_of(words, work)
-    assert not re.search("Traceback|Logging error|bug", done.stderr + log_of(words, work)), done.stderr
+    error, log = done.stderr.splitlines()[-1], (work / f"logs/{stage}/{settings.stem}.log").read_text()
+    assert done.returncode == 1 and error.endswith("File too large") and error in log, done.stderr
+    assert not re.search("Traceback|Logging error|bug", done.stderr + log), done.stderr
     assert not temporary_files(work)
 
-
-@pytest.mark.parametrize("stage", ALL)
-def test_a_stage_that_was_killed_leaves_nothing_to_the_next_attempt(work, stage):
-    words = command(work, stage)
     assert run_killed(*words, cwd=work).returncode != 0
     left = temporary_files(work)
     assert left, "it was killed before a file got its name"
     run_module(*words, cwd=work, check=True)
     if stage != "report":
-        manifest.verify(work / STAGES[stage].path_of(Path(words[1]).stem))
+        manifest.verify(work / STAGES[stage].path_of(settings.stem))
     assert not [path for path in left if path.exists()]

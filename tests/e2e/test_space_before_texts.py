@@ -40,7 +40,6 @@ print(json.dumps({
     "decoded": tokenizer.batch_decode(tokenizer(texts)["input_ids"], skip_special_tokens=True),
     "masked": tokenizer.convert_ids_to_tokens(tokenizer(f"{prompt} <mask> warm")["input_ids"]),
     "offsets": tokenizer("the fox", return_offsets_mapping=True)["offset_mapping"],
-    "pair": tokenizer("the fox", "warm water")["input_ids"],
     "whole": tokenizer.decode(new, skip_special_tokens=True),
     "generated": write(prompt, max_new_tokens=5, do_sample=False)[0]["generated_text"],
     "filled": filled["sequence"],
@@ -60,7 +59,7 @@ def test_from_the_tokenizer_to_its_users(workspace):
 
     # One word alone has the token of this word in a text.
     texts = pq.read_table(path / "results/of/eng/corpus/train.parquet")["text"].to_pylist()
-    given = [*texts, "the", " the", "", "fox the", "the fox", "warm water"]
+    given = [*texts, "the", " the", "", "fox the"]
     found = {}
     for version, folders in (("5", []), ("4", [installed(TRANSFORMERS_4)])):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders)), "HF_HUB_OFFLINE": "1"}
@@ -73,9 +72,8 @@ def test_from_the_tokenizer_to_its_users(workspace):
     use = found["5"]
     assert generated[0] == use["whole"] and generated[1].replace(" ", "") == use["whole"].replace(" ", "")
     assert use["space"] == [True, True] and use["decoded"] == given and use["ids"] == use["again"]
-    alone, _, empty, last, *pair = use["ids"][len(texts) :]
+    alone, _, empty, last = use["ids"][len(texts) :]
     assert len(alone) > 1 == len(empty) and last[1 - len(alone) :] == alone[1:]
-    assert use["pair"] == [*pair[0], *pair[1]], "each text of a pair has its space"
     assert use["offsets"][0] == [0, 0] and use["offsets"][1][0] == 0 and use["offsets"][-1][1] == len("the fox")
     mask = use["masked"].index("<mask>")
     assert use["masked"][mask - 1] != "Ġ" and use["masked"][mask + 1].startswith("Ġ")

@@ -14,22 +14,14 @@ KEYS = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_D
 
 
 class ObjectStore:
-    """An S3 server with one bucket, `bucket`.
-
-    Attributes:
-        answers: cleared, the server accepts connections, and does not answer.
-        seconds: how long it takes for each answer.
-    """
+    """An S3 server with one bucket, `bucket`, that takes some `seconds` for each answer."""
 
     def __init__(self):
-        self.answers = threading.Event()
-        self.answers.set()
         self.seconds = 0.0
         self._app, self._port = DomainDispatcherApplication(create_backend_app), 0
         self.start()
 
     def _answer(self, environ, start_response):
-        self.answers.wait()
         time.sleep(self.seconds)
         return self._app(environ, start_response)
 

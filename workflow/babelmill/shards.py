@@ -16,10 +16,11 @@ same on every run and for every number of threads. Memory does not depend on the
 import logging
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -73,40 +74,24 @@ def build(
     path: Path,
     threads: int,
     labels: Labels | None = None,
-) -> dict[str, int]:
+) -> Counter[str]:
     """Write the shard of one split and return its number of documents, tokens, and bytes and words of text."""
-    counts = dict.fromkeys(["documents", "tokens", "bytes", "words"], 0)
+    counts: Counter[str] = Counter()
     prompted, began, bar = corpus.pieces > 1, time.monotonic(), Bar(corpus.count)
-    if prompted:
-        counts["prompt_tokens"] = 0
 
     def documents() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
         for tokens, lengths, text_bytes, text_words in encoded(tokenizer, corpus, threads):
             pieces = lengths.reshape(-1, corpus.pieces)
             yield *enclose(tokens, pieces.sum(1), vocabulary.bos, vocabulary.eos), pieces[:, 0] if prompted else None
-            counts["documents"] += len(pieces)
-            counts["bytes"] += text_bytes
-            counts["words"] += text_words
+            counts.update(documents=len(pieces), bytes=text_bytes, words=text_words)
             if prompted:
                 counts["prompt_tokens"] += int(pieces[:, 0].sum())
             done, rate = counts["documents"], counts["bytes"] / 1e6 / (time.monotonic() - began)
             bar.show(done, f"tokenizing {path.stem}: {done:,}/{corpus.count:,} documents  {rate:.1f} MB/s")
 
-    counts["tokens"] = write_shard(path, vocabulary.size, digest, documents(), labels, corpus.texts())
+    texts = (texts[corpus.pieces - 1 :: corpus.pieces] for texts, _ in corpus.batches())
+    counts["tokens"] = write_shard(path, vocabulary.size, digest, documents(), labels, texts)
     return counts
-
-
-def read_labels(reader: CodeReader | None, corpus: Documents) -> tuple[Labels | None, dict[str, int]]:
-    """Return the codes of a split (None if the model does not learn labels), and the counts to report about them."""
-    if reader is None:
-        return None, {}
-    if not corpus.labelled:
-        raise UserError(
-            f"{corpus.path} has no labels, but train.objective: labels needs some; set corpus.label_columns"
-        )
-    labels = reader.read(corpus.labels())
-    log.info("%s: %s, %s", corpus.path, plural(len(labels.codes), "code"), plural(len(labels.names), "different one"))
-    return labels, {"codes": len(labels.codes)}
 
 
 def run(job: Job[ShardsStage]) -> None:
@@ -127,27 +112,28 @@ def run(job: Job[ShardsStage]) -> None:
             f"the corpus of {language} has no validation documents, but training and evaluation need them;"
             " set corpus.validation_share above 0, or set corpus.validation_files"
         )
-    figures: dict[str, dict[str, int]] = {}
-    reader = CodeReader(settings.labels) if settings.labelled else None
+    figures: dict[str, Any] = {}
+    reader = CodeReader(settings.labels)
     for split, corpus in corpora.items():
-        labels, codes = read_labels(reader, corpus)
-        target = job.out / f"{split}.safetensors"
-        counts = build(tokenizer, vocabulary, digest, corpus, target, job.threads, labels) | codes
+        labels = None
+        if settings.labelled:
+            if not corpus.labelled:
+                raise UserError(
+                    f"{corpus.path} has no labels, but train.objective: labels needs some; set corpus.label_columns"
+                )
+            labels = reader.read(corpus.labels())
+        counts = build(tokenizer, vocabulary, digest, corpus, job.out / f"{split}.safetensors", job.threads, labels)
+        about = f"{plural(counts['documents'], 'document')}, {short(counts['tokens'])} tokens"
+        if labels:
+            counts["codes"] = len(labels.codes)
+            about += f", {plural(len(labels.codes), 'code')} ({len(labels.names):,} different)"
+        log.info("%s %s: %s, %.2f bytes per token", language, split, about, counts["bytes"] / counts["tokens"])
         for name, count in counts.items():
             figures.setdefault(name, {})[split] = count
-        log.info(
-            "%s %s: %s, %.2f million tokens, %.2f bytes per token",
-            language,
-            split,
-            plural(counts["documents"], "document"),
-            counts["tokens"] / 1e6,
-            counts["bytes"] / counts["tokens"],
-        )
     tokens = figures["tokens"]
-    summary = f"{short(tokens['train'])} tokens; {short(tokens['validation'])} for validation"
+    figures["summary"] = f"{short(tokens['train'])} tokens; {short(tokens['validation'])} for validation"
     files = [f"{split}.safetensors" for split in corpora]
-    upstream = [tokenizer_folder, corpus_folder]
-    manifest.write(job.out, settings, files, upstream, figures | {"summary": summary}, remember=True)
+    manifest.write(job.out, settings, files, [tokenizer_folder, corpus_folder], figures, remember=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.core import manifest, stage_entry
-from babelmill.core.escape import some
 from babelmill.core.files import UserError, copy_file, write_text
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import span
@@ -32,22 +31,9 @@ from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import TOKENIZER
 from babelmill.stages import TokenizerStage
-from babelmill.tokens import characters, prefix_space
+from babelmill.tokens import characters, prefix_space, tokenizer_file
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer
-from babelmill.tokens.tokenizer_file import (
-    FILES,
-    begin_with_bos,
-    encode,
-    has_our_tokens,
-    load_tokenizer,
-    measure,
-    roles_of,
-    special_ids,
-    use_threads,
-    vocab_size,
-    vocabulary_used,
-)
 from babelmill.tokens.vocabulary import MASK, NEEDED, SPECIAL_TOKENS, UNK
 
 log = logging.getLogger("babelmill.tokenizer")
@@ -89,7 +75,7 @@ def train(batches: Iterator[list[str]], size: int, min_frequency: int, space: bo
         ),
     )
     tokenizer.encode_special_tokens = True
-    begin_with_bos(tokenizer)
+    tokenizer_file.begin_with_bos(tokenizer)
     return tokenizer
 
 
@@ -130,7 +116,7 @@ def trained(settings: TokenizerStage, corpora: list[Documents]) -> Tokenizer:
     log.info("training on the text of %s", languages)
     texts = text_to_train_on(corpora, settings.mixture.weights)
     tokenizer = train(texts, asked.vocab_size, asked.min_frequency, asked.prefix_space)
-    if (entries := vocab_size(tokenizer)) < asked.vocab_size:
+    if (entries := tokenizer_file.vocab_size(tokenizer)) < asked.vocab_size:
         found = f"tokenizer.vocab_size = {asked.vocab_size}: the text of {languages} is enough for {entries} entries"
         if not all(corpus.labelled for corpus in corpora):  # a table of labels is as large as it is
             raise UserError(f"{found}; add text, or set tokenizer.vocab_size to {entries} or less")
@@ -138,19 +124,16 @@ def trained(settings: TokenizerStage, corpora: list[Documents]) -> Tokenizer:
     return tokenizer
 
 
-def adopt(path: str | Path, where: str) -> Tokenizer:
-    """Load a tokenizer.json, and check that a model can be trained with it. `where` names it in errors.
+def fit_for_training(tokenizer: Tokenizer, where: str) -> None:
+    """Let a tokenizer encode text as the models see it, as `<s> A`. `where` names it in errors.
 
-    The post-processor is replaced, since the models see text as `<s> A`. A UserError says that a special token is
-    missing or not declared as special.
+    A UserError says that a special token is missing or not declared as special.
     """
-    tokenizer = load_tokenizer(path)
-    special = special_ids(tokenizer)
+    special = tokenizer_file.special_ids(tokenizer)
     for token in NEEDED:
         if tokenizer.token_to_id(token) not in special:
             raise UserError(f"{where}: {token} is expected among the special tokens")
-    begin_with_bos(tokenizer)
-    return tokenizer
+    tokenizer_file.begin_with_bos(tokenizer)
 
 
 def is_lossless(tokenizer: Tokenizer) -> bool:
@@ -172,11 +155,12 @@ def adopt_from_model(folder: Path, name: str) -> tuple[Tokenizer, dict[str, Any]
             " transformers writes it); set tokenizer.source to another tokenizer"
         )
     manifest.verify(folder, *tokenizer_files(folder))
-    path, roles = folder / "tokenizer.json", made["figures"].get("roles")
-    architecture = made["figures"].get("architecture")
-    if architecture == "transformers" or (architecture == "norbert4" and not has_our_tokens(load_tokenizer(path))):
-        roles = roles_of(folder, load_tokenizer(path), where)
-    tokenizer = load_tokenizer(path) if roles else adopt(path, where)
+    tokenizer = tokenizer_file.load_tokenizer(folder / "tokenizer.json")
+    roles, architecture = (made["figures"].get(key) for key in ("roles", "architecture"))
+    if architecture == "transformers" or (architecture == "norbert4" and not tokenizer_file.has_our_tokens(tokenizer)):
+        roles = tokenizer_file.roles_of(folder, tokenizer, where)
+    if not roles:
+        fit_for_training(tokenizer, where)
     if not is_lossless(tokenizer):
         log.warning("%s is not lossless: decoding does not restore every text", where)
     return tokenizer, roles
@@ -184,22 +168,27 @@ def adopt_from_model(folder: Path, name: str) -> tuple[Tokenizer, dict[str, Any]
 
 def tokenizer_files(folder: Path) -> list[str]:
     """Return the names of a tokenizer's files in a result."""
-    return [name for name in FILES if name in manifest.read(folder)["files"]]
+    return [name for name in tokenizer_file.FILES if name in manifest.read(folder)["files"]]
 
 
-def fetch(source: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """Fetch a repository's tokenizer.json.
+def adopt(settings: TokenizerStage) -> tuple[Tokenizer, dict[str, Any] | None]:
+    """Load the tokenizer that `tokenizer.source` names.
 
-    Return its path in the Hugging Face cache, and its repository, revision and commit.
+    Beside it, return its repository, revision and commit; None for a local file.
     """
-    files = of_source(TOKENIZER, source)
-    if "tokenizer.json" not in files.names:
-        raise UserError(
-            f"{files.where} has no tokenizer.json; it has {some(files.names, 8) or 'no files'}; {TOKENIZER.instead}"
-        )
-    path = files.get(["tokenizer.json"])["tokenizer.json"]
-    revisions.record(TOKENIZER.repo_type, **files.figures)
-    return path, files.figures
+    path, hub = settings.tokenizer.source or "", None
+    where = f"tokenizer.source: {path}"
+    if settings.source:
+        files = of_source(TOKENIZER, settings.source)
+        (path,) = files.get(files.matching(["tokenizer.json"], TOKENIZER.key)).values()
+        hub = files.figures
+        revisions.record(TOKENIZER.repo_type, **hub)
+    log.info("adopting %s", f"{where} at {hub['commit']}" if hub else where)
+    tokenizer = tokenizer_file.load_tokenizer(path)
+    fit_for_training(tokenizer, where)
+    if not is_lossless(tokenizer):
+        raise UserError(f"{where}: a tokenizer is expected that loses no text: byte-level, without a normaliser")
+    return tokenizer, hub
 
 
 def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[str, dict[str, float]]:
@@ -211,11 +200,12 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[
     for language, folder in corpora.items():
         training, held_out = (Documents(folder / f"{split}.parquet") for split in ("train", "validation"))
         log.info("measuring it on the text of %s", language)
-        measured = measure(tokenizer, text_to_train_on([held_out if held_out.count else training], 1.0, REPORT_BYTES))
-        counts = np.zeros(vocab_size(tokenizer), np.int64)
+        chosen = held_out if held_out.count else training
+        measured = tokenizer_file.measure(tokenizer, text_to_train_on([chosen], 1.0, REPORT_BYTES))
+        counts = np.zeros(tokenizer_file.vocab_size(tokenizer), np.int64)
         for texts in text_to_train_on([training], 1.0, REPORT_BYTES):
-            counts += np.bincount(encode(tokenizer, texts)[0], minlength=len(counts))
-        measured["vocabulary_used"] = vocabulary_used(tokenizer, counts)
+            counts += np.bincount(tokenizer_file.encode(tokenizer, texts)[0], minlength=len(counts))
+        measured["vocabulary_used"] = tokenizer_file.vocabulary_used(tokenizer, counts)
         if measured["round_trip_rate"] < 1 and not lossy:
             raise UserError(f"{folder}: decoding does not restore every document; use a lossless tokenizer")
         figures[language] = {key: round(value, 4) for key, value in measured.items()}
@@ -226,7 +216,7 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[
 def run(job: Job[TokenizerStage]) -> None:
     """Train or adopt the tokenizer of a model."""
     settings = job.settings
-    use_threads(job.threads)
+    tokenizer_file.use_threads(job.threads)
     folders, source_folders = settings.folders("corpora"), settings.folders("source")
     for folder in folders:
         manifest.verify(folder, "train.parquet", "validation.parquet")
@@ -236,20 +226,13 @@ def run(job: Job[TokenizerStage]) -> None:
         log.info("adopting the tokenizer of %s", of_model)
         tokenizer, roles = adopt_from_model(source_folders[0], of_model)
     elif settings.characters:
-        log.info("the tokens are characters")
         tokenizer, roles = characters.make(), characters.ROLES
-    elif path := settings.tokenizer.source:
-        where = f"tokenizer.source: {path}"
-        if settings.source:
-            path, hub = fetch(settings.source)
-        log.info("adopting %s", f"{where} at {hub['commit']}" if hub else where)
-        tokenizer = adopt(path, where)
-        if not is_lossless(tokenizer):
-            raise UserError(f"{where}: a tokenizer is expected that loses no text: byte-level, without a normaliser")
+    elif settings.tokenizer.source:
+        tokenizer, hub = adopt(settings)
     else:
         tokenizer = trained(settings, corpora)
     figures = {
-        "vocab_size": vocab_size(tokenizer),
+        "vocab_size": tokenizer_file.vocab_size(tokenizer),
         "bytes": sum(corpus.bytes() for corpus in corpora),
         "hub": hub,
         "report": report(tokenizer, dict(zip(settings.languages, folders, strict=True)), lossy=bool(of_model)),

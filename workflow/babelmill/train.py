@@ -284,8 +284,7 @@ def main() -> int:
         return work()
     processes, nodes, threads = args.processes or max(1, args.gpus), args.nodes, args.threads
     command = ["-m", "babelmill.train", *sys.argv[1:]]
-    if slurm.needs_step():
-        slurm.run_in_step(nodes, threads, [sys.executable, *command])
+    slurm.move_to_own_step(nodes, threads, [sys.executable, *command])
     if processes % nodes or (nodes > 1 and slurm.job_id() is None):
         parser.error(f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --gpus {args.gpus}")
     try:

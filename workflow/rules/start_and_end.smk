@@ -5,6 +5,7 @@ import contextlib
 import functools
 import shutil
 from datetime import datetime
+from importlib.util import find_spec
 
 from snakemake.logging import logger
 
@@ -13,7 +14,6 @@ from babelmill.config.datasets import task_note
 from babelmill.config.inputs import few_documents
 from babelmill.core.words import said_once
 from babelmill.graph import edits
-from babelmill.runtime.copies import check_package
 from babelmill.stages import CHECKPOINTS
 
 MUCH = 2**30  # bytes of results that nobody asks for, above which a run says so at its end
@@ -32,7 +32,12 @@ def refuse_missing_package():
         for stage, name in jobs_to_run():
             if stage == "train":
                 run = read_json(run_settings_of(GRAPH.find(stage, name).settings_file))["run"]
-                check_package(run.get("checkpoint_mirror") or "")
+                mirror = run.get("checkpoint_mirror") or ""
+                if mirror.startswith("s3://") and find_spec("s3fs") is None:
+                    raise UserError(
+                        f"run.checkpoint_mirror: {mirror} needs the package s3fs, in the environment of all jobs:"
+                        " pip install 'babelmill[s3]'"
+                    )
 
 
 def begin_anew():

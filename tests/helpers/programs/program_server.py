@@ -3,8 +3,8 @@
     python program_server.py FOLDER FILE_DESCRIPTOR   the server, which waits for requests until its input ends
 
 A request (`program_client.py`) is one message: what to run, and the file descriptors of standard input, output and error.
-The server answers with the number of the process, and with its exit code when it has ended. Whoever ends the one that asks
-ends the program. In a SLURM job, a program belongs to the job, and is on its node, as the one that asks is. All forks have
+The answer is the number of the process, and its exit code when it has ended. Whoever ends the one that asks ends the
+program. In a SLURM job, a program belongs to the job, and is on its node, as the one that asks is. All forks have
 the same hashes of texts, so tests for which the order of a set may matter start a fresh Python.
 """
 
@@ -13,7 +13,7 @@ import functools
 import gc
 import marshal
 import os
-import selectors
+import select
 import shutil
 import signal
 import socket
@@ -52,68 +52,44 @@ def join(asker: int) -> None:
     libc.prctl(15, f"for {asker}".encode())  # PR_SET_NAME
 
 
-class Server:
-    """Waits for requests and forks for each of them."""
-
-    def __init__(self, folder: str, listener: socket.socket):
-        self._folder, self._listener = folder, listener
-        self._running: dict[int, socket.socket] = {}
-        self._selector = selectors.DefaultSelector()
-        self._watch(0, self._end)
-        self._watch(listener, self._accept)
-
-    def serve(self) -> dict:
-        """Serve until standard input ends. This returns in the forks alone, each with the request that it is for."""
-        while True:
-            for key, _ in self._selector.select():
-                if request := key.data():
-                    return request
-
-    def _watch(self, file, act) -> None:
-        """Call a function when there is something to read, or a process has ended."""
-        self._selector.register(file, selectors.EVENT_READ, act)
-
-    def _accept(self) -> dict | None:
-        """Fork; return the request in the fork."""
+def serve(folder: str, listener: socket.socket) -> dict:
+    """Serve until standard input ends. This returns in the programs alone, each with the request that it is for."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the guards
+    while True:
+        ready, _, _ = select.select([0, listener], [], [])
+        if 0 in ready:
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(0)
         prepare()
-        connection, _ = self._listener.accept()
-        message, descriptors, _, _ = socket.recv_fds(connection, MOST_BYTES, 3)
-        if not message:  # it was ended before it asked
-            connection.close()
-            return None
-        process = os.fork()
-        if not process:
-            for other in (self._listener, connection, *self._running.values()):
-                other.close()
-            return marshal.loads(message) | {"descriptors": descriptors, "python": f"{self._folder}/python"}
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self._running[process] = connection
-        ended = os.pidfd_open(process)
-        self._watch(ended, lambda: self._tell_end(process, ended))
-        self._watch(connection, lambda: self._kill(process))
-        _tell(connection, process)
-        return None
-
-    def _kill(self, process: int) -> None:
-        """End a program that nobody waits for any more, unless it ended at the same moment."""
-        if process in self._running:
-            os.kill(process, signal.SIGKILL)
-
-    def _tell_end(self, process: int, ended: int) -> None:
-        """Tell who asked how the program ended."""
-        connection = self._running.pop(process)
-        for watched in (connection, ended):
-            self._selector.unregister(watched)
-        os.close(ended)
-        _tell(connection, os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+        connection, _ = listener.accept()
+        if not os.fork():
+            listener.close()
+            return guard(connection) | {"python": f"{folder}/python"}
         connection.close()
 
-    def _end(self) -> None:
-        for process in self._running:
-            os.kill(process, signal.SIGKILL)
-        shutil.rmtree(self._folder, ignore_errors=True)
+
+def guard(connection: socket.socket) -> dict:
+    """Fork, and return the request in the fork. This process guards it: it ends with who asked, and with the server."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    message, descriptors, _, _ = socket.recv_fds(connection, MOST_BYTES, 3)
+    if not message:  # who asked was ended before
         os._exit(0)
+    program = os.fork()
+    if not program:
+        connection.close()
+        return marshal.loads(message) | {"descriptors": descriptors}
+    for descriptor in descriptors:
+        os.close(descriptor)
+    ended = os.pidfd_open(program)
+    with contextlib.suppress(OSError):  # who asked has been ended
+        connection.send(str(program).encode())
+    ready, _, _ = select.select([0, connection, ended], [], [])
+    if ended not in ready:
+        os.kill(program, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    with contextlib.suppress(OSError):
+        connection.send(str(code).encode())
+    os._exit(0)
 
 
 @functools.cache
@@ -124,11 +100,6 @@ def prepare() -> None:
     for finalizer in weakref.finalize._registry:  # pyright: ignore[reportAttributeAccessIssue]
         finalizer.atexit = False  # no program takes the libraries apart at its end
     gc.freeze()
-
-
-def _tell(connection: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):  # who asked has been ended
-        connection.send(str(number).encode())
 
 
 def become(request: dict) -> None:
@@ -201,4 +172,4 @@ def end(error: BaseException | None) -> None:
 
 
 if __name__ == "__main__":
-    become(Server(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))).serve())
+    become(serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))))

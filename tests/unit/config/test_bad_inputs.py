@@ -94,6 +94,9 @@ predict: {tables: {a: {file: x.csv}}} => predict.tables.a = {'file': 'x.csv'}: i
 models: {occ: {languages: [eng], train: {objective: labels, sequence_lengths: [32], phase_starts: [0]}}, more: {languages: [eng], model: {source: occ}}} => model.source = 'occ' of model more: no label model
 models: {more: {languages: [eng], model: {source: egn}}} => model.source = 'egn': a model | did you mean eng
 models: {more: {model: {source: eng, hidden_size: 512}}} => model.hidden_size = 512 of model more: that of its source eng is 128
+models: {more: {languages: [eng], tokenizer: {source: own.json, prefix_space: true}}} => tokenizer.prefix_space = True of model more: false, since the tokenizer is not trained
+models: {plain: {languages: [eng]}, more: {model: {source: plain}, tokenizer: {prefix_space: true}}} => tokenizer.prefix_space = True of model more: false, since the tokenizer is not trained
+models: {more: {languages: [eng], tokenizer: {prefix_space: true}, model: {architecture: transformers, config: {model_type: canine}}, train: {objective: masked}}} => tokenizer.prefix_space = True of model more: false, since the tokenizer is not trained
 models: {more: {model: {source: owner/name}}} => models.more.languages: a list of codes is expected
 """
 SHORT = {"GPT2": GPT2, "TASK": "train: [texts/a.txt], test: [texts/a.txt], language: eng"}

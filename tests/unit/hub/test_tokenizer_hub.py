@@ -52,7 +52,7 @@ def test_a_moved_branch_changes_nothing(hub):
     ("files", "revision", "message"),
     [
         ({"tokenizer.json": b""}, "v9", "has no revision 'v9': correct tokenizer.revision"),
-        ({"README.md": b""}, "main", "has no tokenizer.json; it has README.md; name your own tokenizer.json"),
+        ({"README.md": b""}, "main", "has no file tokenizer.json for tokenizer.source; it has README.md"),
         ({"tokenizer.json": b"{}"}, "main", "a file of the `tokenizers` library is expected"),
     ],
 )

@@ -43,11 +43,6 @@ def job(tmp_path):
         process.wait()
 
 
-def test_no_gpu_asked_for_is_none_seen(job):
-    assert job(0)[0] == "-1"
-    assert job(1, devices="-1")[0] == "-1", "all are hidden already: it trains on the CPU"
-
-
 def test_a_pytorch_that_cannot_use_the_machines_gpus_does_not_train_on_the_cpu(monkeypatch):
     monkeypatch.setattr(gpu_claims, "has_gpu", lambda: True)
     with pytest.raises(UserError, match=r"2 GPUs are asked for, .* but PyTorch \S+ sees no GPU: it is built for"):
@@ -57,8 +52,10 @@ def test_a_pytorch_that_cannot_use_the_machines_gpus_does_not_train_on_the_cpu(m
 def test_two_jobs_never_share_a_gpu(job):
     """One that is killed leaves its own; in a SLURM job, SLURM has chosen already."""
     seen, first = job(1)
-    assert seen == "0" and job(2)[0] == "1,2" and "only 0 are free" in job(1)[0]
+    assert seen == "0" and job(2)[0] == "1,2" and "only 0 of 3 on" in job(1)[0]
     assert job(1, SLURM_JOB_ID="7")[0] == "0,1,2"
     first.kill()
     first.wait()
     assert job(1)[0] == "0"
+    assert job(0)[0] == "-1", "it sees none"
+    assert job(1, devices="-1")[0] == "-1", "all are hidden already: it trains on the CPU"

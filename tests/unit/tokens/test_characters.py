@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 import transformers
-from safetensors.torch import load_file
 
-from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
 from babelmill.labels.data import frame_of
 from babelmill.release.folder.hub_folder import copy_published
@@ -15,8 +13,7 @@ from babelmill.tokens import characters
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
-from helpers.models.published_models import publish_canine
-from helpers.stages import run_stage, settings_of, write_corpus
+from helpers.stages import run_stage, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 
@@ -28,15 +25,10 @@ TEXTS = [
     "[CLS] <s> \ue000\ue003 \x00 e\u0301 ﬁ \r\n\t",
 ]
 SCRATCH = {"architecture": "transformers", "config": {"model_type": "canine"}, "max_position_embeddings": 512}
-SOURCE = {"architecture": "transformers", "source": "./theirs"}
 
 
-def configuration(model: dict, **more) -> Configuration:
-    """The configuration of a model of labels, `occ`."""
-    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0], "optimizer": "adamw"}
-    return Configuration(
-        [("test", {"models": {"occ": {"languages": ["eng"], "model": model, "train": train, **more}}})]
-    )
+TRAIN = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0], "optimizer": "adamw"}
+CONFIGURATION = Configuration([("test", {"models": {"occ": {"languages": ["eng"], "model": SCRATCH, "train": TRAIN}}})])
 
 
 def test_ids_are_code_points_as_transformers_has_them():
@@ -52,21 +44,14 @@ def test_ids_are_code_points_as_transformers_has_them():
     assert lengths.tolist() == [(1 << 20) + 1, 1] and tokens[-2:].tolist() == [ord("é"), ord("b")]
 
 
-@pytest.mark.parametrize("published", [False, True])
-def test_a_model_of_characters_has_transformers_tokenizer(published):
-    """From scratch, and from a repository as it is on the Hub."""
-    model, base = SCRATCH, []
-    if published:
-        model, base = SOURCE, [Path("base")]
-        publish_canine(Path("theirs"))
-        run_stage("base_model", configuration(model), "occ", "base")
-        assert "canine.char_embeddings.char_position_embeddings.weight" in load_file("base/model.safetensors")
+def test_a_model_of_characters_has_transformers_tokenizer():
+    """From scratch. (`e2e/test_canine.py` has one of the Hub.)"""
     texts, made = [text for text in TEXTS if text], Path("tokenizer")
     columns = {"text": texts} | {
         name: [value] * len(texts) for name, value in (("context", ""), ("labels", ["a"]), ("origin", "a.csv"))
     }
     corpus = write_corpus(Path("corpus"), columns, columns)
-    figures = run_stage("tokenizer", configuration(model), "occ", made, corpora=[corpus], source=base)
+    figures = run_stage("tokenizer", CONFIGURATION, "occ", made, corpora=[corpus], source=[])
     assert figures["roles"] == characters.ROLES
     vocabulary = Vocabulary.read(made / "tokenizer.json", 0)
     named = {"bos_token_id": 0xE000, "eos_token_id": 0xE001, "pad_token_id": 0, "mask_token_id": 0xE003}
@@ -75,7 +60,7 @@ def test_a_model_of_characters_has_transformers_tokenizer(published):
     assert (frame.alone, frame.pad) == (((0xE000,), (0xE001,)), 0)
     assert frame.pair == ((0xE000,), (0xE001,), (0xE001,))
 
-    run_stage("shards", configuration(model), "occ", "shards", tokenizer=made, corpus=corpus)
+    run_stage("shards", CONFIGURATION, "occ", "shards", tokenizer=made, corpus=corpus)
     shard = ShardFile.open(Path("shards/train.safetensors"))
     assert shard.tokens[1 : shard.offsets[1] - 1].tolist() == [ord(character) for character in TEXTS[0]]
 
@@ -83,15 +68,6 @@ def test_a_model_of_characters_has_transformers_tokenizer(published):
     files = copy_published(made, Path("export"))
     assert sorted(files) == ["special_tokens_map.json", "tokenizer_config.json"] == sorted(os.listdir("export"))
     theirs = transformers.AutoTokenizer.from_pretrained("export")
-    assert theirs.model_max_length == (256 if published else 512)
+    assert theirs.model_max_length == 512
     for text in TEXTS:
         assert theirs(text)["input_ids"] == load_tokenizer(made / "tokenizer.json").encode(text).ids
-
-
-def test_other_models_have_other_tokens():
-    """Also a CANINE, if `tokenizer.source` says so."""
-    Path("words.json").write_text("{}")
-    bert = SCRATCH | {"config": {"model_type": "bert"}}
-    assert settings_of(configuration(SCRATCH), "occ", "tokenizer")["characters"] == 512
-    assert "characters" not in settings_of(configuration(bert), "occ", "tokenizer")
-    assert inputs.characters(configuration(SCRATCH, tokenizer={"source": "words.json"}).model("occ")) is None

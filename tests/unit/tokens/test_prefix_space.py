@@ -8,9 +8,7 @@ from tokenizers import Tokenizer
 
 from babelmill import tokenizer as stage_tokenizer
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, read_json
 from babelmill.labels.data import frame_of
-from babelmill.tokens import prefix_space
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -67,26 +65,21 @@ def test_every_text_is_given_back(tokenizer, plain):
         assert plain.decode(plain.encode(text).ids) == text
 
 
-def test_documents_of_shards_are_what_the_tokenizer_gives(path, tmp_path):
-    """A response continues its prompt: together they are decoded to the text of both."""
-    tokenizer, texts = load_tokenizer(path), [*BEGINNINGS, SENTENCE, "<s> a", "<mask>"]
-    questions = ["", "the", " the ", "<s>", "\n"] * len(texts)
-    answers = [text for text in texts for _ in range(5)]
-    columns = {"plain": {"text": texts}, "prompts": {"prompt": questions, "text": answers}}
-    for name, documents in columns.items():
-        corpus = stages.write_corpus(tmp_path / "corpora" / name, documents, documents)
-        out = tmp_path / "shards" / name
-        stages.run_stage("shards", Configuration([("test", {})]), "eng", out, tokenizer=path.parent, corpus=corpus)
-        shard = ShardFile.open(out / "train.safetensors")
-        for i, text in enumerate(documents["text"]):
-            document = shard.tokens[shard.offsets[i] : shard.offsets[i + 1]].tolist()
-            prompt = documents["prompt"][i] if "prompt" in documents else ""
-            assert tokenizer.decode(document[1:-1], skip_special_tokens=False) == prompt + text
-            if shard.responses is not None:
-                response = int(shard.responses[i] - shard.offsets[i])
-                assert document[:response] == tokenizer.encode(prompt).ids
-            if not prompt:
-                assert document == [*tokenizer.encode(text).ids, 2]
+def test_a_response_continues_its_prompt(path, tokenizer, tmp_path):
+    """Together they are decoded to the text of both. (`e2e/test_space_before_texts.py` has documents without prompts.)"""
+    answers = [text for text in [*BEGINNINGS, SENTENCE, "<s> a", "<mask>"] for _ in range(5)]
+    questions = ["", "the", " the ", "<s>", "\n"] * (len(answers) // 5)
+    columns = {"prompt": questions, "text": answers}
+    corpus = stages.write_corpus(tmp_path / "corpus", columns, columns)
+    out = tmp_path / "out"
+    stages.run_stage("shards", Configuration([("test", {})]), "eng", out, tokenizer=path.parent, corpus=corpus)
+    shard = ShardFile.open(out / "train.safetensors")
+    for i, (prompt, text) in enumerate(zip(questions, answers, strict=True)):
+        document = shard.tokens[shard.offsets[i] : shard.offsets[i + 1]].tolist()
+        assert tokenizer.decode(document[1:-1], skip_special_tokens=False) == prompt + text
+        assert document[: int(shard.responses[i] - shard.offsets[i])] == tokenizer.encode(prompt).ids
+        if not prompt:
+            assert document == [*tokenizer.encode(text).ids, 2]
 
 
 def test_a_context_and_its_text_each_begin_with_a_space(path, tokenizer):
@@ -94,38 +87,6 @@ def test_a_context_and_its_text_each_begin_with_a_space(path, tokenizer):
     context, text = (encode(tokenizer, [each])[0] for each in ("the cat1", "dog on"))
     row = frame_of(tokenizer, Vocabulary.read(path, vocab_size(tokenizer))).row(context, text, 100)
     assert row.tolist() == tokenizer.encode("the cat1", "dog on").ids
-
-
-def test_an_adopted_tokenizer_keeps_its_space(path, tmp_path):
-    """`tokenizer.source` with the tokenizer of another model."""
-    corpus = stages.write_corpus(tmp_path / "eng", {"text": [SENTENCE]}, {"text": [SENTENCE]})
-    configuration = Configuration([("test", {"tokenizer": {"source": str(path)}})])
-    stages.run_stage("tokenizer", configuration, "eng", tmp_path / "out", corpora=[corpus])
-    assert read_json(tmp_path / "out/tokenizer.json") == read_json(path)
-    assert prefix_space.is_put_in(path) and not prefix_space.is_put_in(tmp_path / "none.json")
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "model", "train"),
-    [
-        ({"source": "own.json"}, {}, {}),
-        ({}, {"source": "./folder"}, {}),
-        ({}, {"source": "plain"}, {}),
-        ({}, {"architecture": "transformers", "config": {"model_type": "canine"}}, {"objective": "masked"}),
-    ],
-)
-def test_an_adopted_tokenizer_cannot_get_a_space(folder, tokenizer, model, train):
-    (folder / "folder").mkdir()
-    (folder / "folder/config.json").write_text("{}")
-    more = {"languages": ["eng"], "tokenizer": {"prefix_space": True} | tokenizer, "model": model, "train": train}
-    line = r"tokenizer\.prefix_space = True of model more: false, since the tokenizer is not trained"
-    with pytest.raises(UserError, match=line):
-        Configuration([("test", {"models": {"plain": {"languages": ["eng"]}, "more": more}})]).model("more")
-
-
-def test_all_models_may_have_it_also_one_that_continues_another():
-    values = {"tokenizer": {"prefix_space": True}, "models": {"more": {"model": {"source": "eng"}}}}
-    assert Configuration([("test", values)]).model("more").tokenizer.prefix_space
 
 
 def test_words_between_spaces_are_words_of_a_list(plain):

@@ -17,26 +17,30 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import _TYPES
+from safetensors.torch import _TYPES, load_file
 
 from babelmill.config.snapshots import FOLDER, name_of
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 
 log = logging.getLogger(__name__)
 
-TYPES = {name: _TYPES[name] for name in ("F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL")}
-DTYPES = {dtype: name for name, dtype in TYPES.items()}
+DTYPES = {_TYPES[name]: name for name in ("F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL")}
 Tensors = Mapping[str, torch.Tensor]
 Load = Callable[[str], torch.Tensor]  # reads a tensor by its name
 RowsToRead = Callable[[str, Sequence[int]], slice]  # of a tensor with this name and shape
 
 NAME = re.compile(r"step-(\d{8})\.json")
+
+
+def steps_of(names: Iterable[str]) -> list[int]:
+    """Return the steps of the checkpoints among the names of files, earliest first."""
+    return sorted(int(match[1]) for name in names if (match := NAME.fullmatch(name)))
 
 
 def write_tensors(path: Path, tensors: Tensors, metadata: Mapping[str, str], load: Load | None = None) -> str:
@@ -66,9 +70,19 @@ def write_tensors(path: Path, tensors: Tensors, metadata: Mapping[str, str], loa
     return digest.hexdigest()
 
 
+def write_sealed(
+    data: Path, tensors: Tensors, metadata: Mapping[str, str], about: Mapping[str, Any], load: Load | None
+) -> None:
+    """Write a file of weights, and then its seal: a .json file with its sha256, and what is known `about` it."""
+    seal = data.with_suffix(".json")
+    seal.unlink(missing_ok=True)  # from an earlier attempt: its sha256 would be wrong
+    digest = write_tensors(data, tensors, {"format": "pt", **metadata}, load)
+    write_json(seal, {"sha256": digest, **about})
+
+
 def is_intact(data: Path) -> bool:
-    """Return whether a file of weights has the sha256 that the .json file beside it, its seal, holds."""
-    return sha256(data) == read_json(data.with_suffix(".json"))["sha256"]
+    """Return whether a file of weights is there, with the sha256 that its seal holds."""
+    return data.is_file() and sha256(data) == read_json(data.with_suffix(".json"))["sha256"]
 
 
 class Checkpoints:
@@ -78,10 +92,11 @@ class Checkpoints:
         self.folder, self._keep = folder, keep
 
     def steps(self) -> list[int]:
-        """Return the steps of the checkpoints, oldest first."""
-        return sorted(int(match[1]) for path in self.folder.glob("*.json") if (match := NAME.fullmatch(path.name)))
+        """Return the steps of the checkpoints, earliest first."""
+        return steps_of(path.name for path in self.folder.glob("*.json"))
 
-    def _paths(self, step: int) -> tuple[Path, Path]:
+    def paths(self, step: int) -> tuple[Path, Path]:
+        """Return the paths of a checkpoint's weights and of its seal."""
         path = self.folder / f"step-{step:08d}"
         return path.with_suffix(".safetensors"), path.with_suffix(".json")
 
@@ -90,10 +105,8 @@ class Checkpoints:
 
         `load`: see `write_tensors`.
         """
-        data, seal = self._paths(step)
-        digest = write_tensors(data, tensors, {"format": "pt", "step": str(step), "state": json.dumps(state)}, load)
-        write_json(seal, {"sha256": digest})
-        kept = {path for step in self.steps()[-self._keep :] for path in self._paths(step)}
+        write_sealed(self.paths(step)[0], tensors, {"step": str(step), "state": json.dumps(state)}, {}, load)
+        kept = {path for step in self.steps()[-self._keep :] for path in self.paths(step)}
         for path in sorted(self.folder.glob("*step-*")):  # the seal of a checkpoint first
             if path not in kept:
                 path.unlink(missing_ok=True)
@@ -101,11 +114,11 @@ class Checkpoints:
     def newest(self) -> int:
         """Return the step of the newest valid checkpoint, 0 if there is none; mark damaged ones as not valid."""
         for step in reversed(self.steps()):
-            data, seal = self._paths(step)
+            data, seal = self.paths(step)
             try:
                 if not is_intact(data):
-                    raise UserError("its sha256 differs from the one in its .json file")
-                if (saved := SavedTensors(data).metadata.get("step")) != str(step):
+                    raise UserError("it is missing, or its sha256 differs from the one in its .json file")
+                if (saved := metadata_of(data).get("step")) != str(step):
                     raise UserError(f"it was saved after step {saved} under another name")
                 return step
             except (UserError, OSError, KeyError) as error:
@@ -113,49 +126,23 @@ class Checkpoints:
                 seal.unlink()
         return 0
 
-    def load(self, step: int, rows: RowsToRead | None = None) -> tuple["SavedTensors", dict[str, Any]]:
-        """Return tensors and state of a checkpoint that `newest` found valid; `rows`: see `SavedTensors`."""
-        saved = SavedTensors(self._paths(step)[0], rows)
-        return saved, saved.state
+    def load(self, step: int, rows: RowsToRead | None = None) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Return tensors and state of a checkpoint that `newest` found valid.
+
+        Each tensor is read from the file when it is used. `rows` takes its name and shape, and returns which of its
+        rows are wanted.
+        """
+        data, _ = self.paths(step)
+        tensors = load_file(data)
+        if rows:
+            tensors = {name: each[rows(name, each.shape)] if each.dim() else each for name, each in tensors.items()}
+        return tensors, json.loads(metadata_of(data)["state"])
 
 
-class SavedTensors(Mapping[str, torch.Tensor]):
-    """The tensors of a safetensors file by name; each is read when it is accessed.
-
-    Args:
-        path: the file.
-        rows: takes the name and shape of a tensor, and returns which rows to read; None: all rows.
-    """
-
-    def __init__(self, path: Path, rows: RowsToRead | None = None):
-        self._file, self._rows = safe_open(path, "pt"), rows
-        self._names = self._file.keys()
-        self.metadata: dict[str, str] = self._file.metadata() or {}
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        part = self._file.get_slice(name)
-        if self._rows is None or not (shape := part.get_shape()):
-            return self._file.get_tensor(name)
-        return part[self._rows(name, shape)]
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """Return the state besides tensors; {} of a file that is no checkpoint."""
-        return json.loads(self.metadata.get("state", "{}"))
-
-    def shape(self, name: str) -> list[int]:
-        """Return the shape of a whole tensor."""
-        return self._file.get_slice(name).get_shape()
-
-    def dtype(self, name: str) -> torch.dtype:
-        """Return the type of a tensor, from the file's header."""
-        return TYPES[self._file.get_slice(name).get_dtype()]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+def metadata_of(data: Path) -> dict[str, str]:
+    """Return the metadata of a safetensors file."""
+    with safe_open(data, "pt") as file:
+        return file.metadata() or {}
 
 
 class Snapshots:
@@ -166,13 +153,10 @@ class Snapshots:
 
     def save(self, point: float, about: dict[str, Any], tensors: Tensors, load: Load) -> None:
         """Save the snapshot after `point` million words; `about`: its place in the run; `load`: see `write_tensors`."""
-        self._folder.mkdir(exist_ok=True)
-        data = self._folder / f"{name_of(point)}.safetensors"
-        data.with_suffix(".json").unlink(missing_ok=True)  # from an earlier attempt: its sha256 would be wrong
         for left in self._folder.glob(".chck_*"):  # left by a process that was killed
             left.unlink(missing_ok=True)
-        digest = write_tensors(data, tensors, {"format": "pt"}, load)
-        write_json(data.with_suffix(".json"), {"sha256": digest, "million_words": point} | about)
+        data = self._folder / f"{name_of(point)}.safetensors"
+        write_sealed(data, tensors, {}, {"million_words": point, **about}, load)
 
     def kept(self) -> dict[str, dict[str, Any]]:
         """Return {name: content of its .json file} of all snapshots, the earliest first."""
@@ -182,7 +166,7 @@ class Snapshots:
     def weights(self, name: str) -> Path:
         """Return the file of a snapshot; raise a UserError if it is damaged or missing."""
         data = self._folder / f"{name}.safetensors"
-        if not data.is_file() or not is_intact(data):
+        if not is_intact(data):
             raise UserError(
                 f"{data}: missing or damaged (its sha256 differs from the one in the .json beside it); delete both"
                 " files, then the snapshot counts as not kept"

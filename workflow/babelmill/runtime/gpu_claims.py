@@ -56,8 +56,7 @@ def _choose(count: int) -> None:
             taken.append(device)
     if available and len(taken) < count:
         raise UserError(
-            f"{asked_for(count)}, but of {len(available)} on this machine only {len(taken)}"
-            f" {'is' if len(taken) == 1 else 'are'} free: lower"
+            f"{asked_for(count)}, but only {len(taken)} of {len(available)} on this machine can be had: lower"
             " resources.gpus, or limit the GPUs of this run with --resources gpu=N"
         )
     if taken or not count:

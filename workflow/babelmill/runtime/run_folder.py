@@ -104,7 +104,7 @@ class RunFolder(contextlib.ExitStack):
         self.enter_context(locked(self.path))
         done, elsewhere = self.checkpoints.newest(), self.run.checkpoint_mirror
         if elsewhere:
-            self.copies = Copies(elsewhere, self.path, self.checkpoints)
+            self.copies = Copies(elsewhere, self.checkpoints)
             done = self.copies.fetch(done)
         if done:
             precision = self.checkpoints.load(done)[1]["precision"]
@@ -114,8 +114,8 @@ class RunFolder(contextlib.ExitStack):
                     f"{self.path}: was trained with other settings or on other data; delete it{copies} to train anew"
                 )
             if names := modules.edited(modules_of(self.path)):
-                edited = f"{escape.some(names, 3)} {'was' if len(names) == 1 else 'were'} edited"
-                log.info("%s since this run began", edited)
+                verb = "was" if len(names) == 1 else "were"
+                log.info("%s %s edited since this run began", escape.some(names, 3), verb)
         write_json(self.path / IDENTITY, self._identity)
         if done < steps:
             self._begin_attempt(model, attempt, done, {"steps": steps, "tokens": tokens, "precision": precision})
@@ -169,9 +169,8 @@ class RunFolder(contextlib.ExitStack):
         number, of_job = 1 + sum(1 for _ in logs.glob("*.log")), f"_job{job}" if job else ""
         path = logs / f"{now:%Y%m%d-%H%M%S}_attempt{number}{of_job}.log"
         where = f"{host}, job {job}" if job else host
-        path.write_text(
-            f"{now:%F %T} UTC: attempt {number} of {model} on {where}, after step {done}/{about['steps']}\n"
-        )
+        begins = f"{now:%F %T} UTC: attempt {number} of {model} on {where}, after step {done}/{about['steps']}\n"
+        path.write_text(begins)
         handler = logging.FileHandler(path, encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
         # It stays until the process ends: an error of the process is logged after the folder is closed.
@@ -213,16 +212,14 @@ class Record:
     """
 
     def __init__(self, path: Path, step: int):
-        kept, self.validated = [], False
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    entry = json.loads(line)
-                    if entry["step"] <= step:
-                        kept.append(line + "\n")
-                        self.validated |= entry["step"] == step and entry["kind"] == "validation"
-                except ValueError:
-                    break  # the process died while it wrote its last line
+        kept: list[str] = []
+        self.validated = False
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            with contextlib.suppress(ValueError):  # the process died while it wrote its last line
+                entry = json.loads(line)
+                if entry["step"] <= step:
+                    kept.append(line + "\n")
+                    self.validated |= entry["step"] == step and entry["kind"] == "validation"
         with atomic_write(path, "w") as file:
             file.writelines(kept)
         self.path, self._file = path, open(path, "a", encoding="utf-8")  # noqa: SIM115  it stays open during the run

@@ -12,6 +12,7 @@ Requeueing: a training that must leave before its end puts its own job back into
 it (`requeue: 1`). Snakemake waits for the same job, and its `retries` remain for failures.
 """
 
+import contextlib
 import math
 import os
 import shutil
@@ -41,11 +42,9 @@ def job_id() -> str | None:
 def ask(*command: str) -> str | None:
     """Return what a command of SLURM prints; None if SLURM does not answer."""
     environment = os.environ | {"SLURM_TIME_FORMAT": "standard"}
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, env=environment)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return None if answer.returncode else answer.stdout.strip()
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, env=environment)
+        return done.stdout.strip()
 
 
 def about_job(job: str, field: str) -> str | None:
@@ -53,16 +52,14 @@ def about_job(job: str, field: str) -> str | None:
     return ask("squeue", "--noheader", "--states", "all", "--jobs", job, "--format", field)
 
 
-def needs_step() -> bool:
-    """Return whether this process is in a SLURM job, but not in its own job step."""
-    return job_id() is not None and OWN_STEP not in os.environ and shutil.which("srun") is not None
+def move_to_own_step(nodes: int, threads: int, command: list[str]) -> None:
+    """In a SLURM job, replace this process by `srun command`, unless this has been done.
 
-
-def run_in_step(nodes: int, threads: int, command: list[str]) -> None:
-    """Replace this process with `srun command`: one task on each of `nodes` nodes, with all resources of the job.
-
-    Environment variables that an outer srun has set are removed, since this srun would read them as its options.
+    It runs one task on each of `nodes` nodes, with all resources of the job. Environment variables that an outer srun
+    has set are removed, since this srun would read them as its options.
     """
+    if job_id() is None or OWN_STEP in os.environ or shutil.which("srun") is None:
+        return
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SRUN_")) or name in KEPT
     }
@@ -85,29 +82,32 @@ def node_number() -> int:
 
 
 def requeue() -> None:
-    """Put this job back into the queue, unless it is ending, such as one that was cancelled. A line says what happens.
+    """Put this job back into the queue. A line says what happens.
 
-    A busy controller may not answer at once, so it is asked for REQUEUE_SECONDS. On other clusters, the job's script
-    (`jobscript.sh` of the profile) finds the mark that this leaves, and the scheduler starts the job again.
+    On clusters without SLURM, the job's script (`jobscript.sh` of the profile) finds the mark that this leaves, and the
+    scheduler starts the job again.
     """
     if AGAIN in os.environ:
         Path(os.environ[AGAIN]).touch()
         print("the job asks to be started again", file=sys.stderr)
-        return
-    if (job := job_id()) is None:
-        return
-    said = f"not put back into the queue: SLURM refused, or did not answer (scontrol requeue {job})"
+    elif job := job_id():
+        print(f"job {job} is {put_back(job)}", file=sys.stderr)
+
+
+def put_back(job: str) -> str:
+    """Put a job back into the queue, unless it is ending, such as one that was cancelled. Return what became of it.
+
+    A busy controller may not answer at once, so it is asked for REQUEUE_SECONDS.
+    """
     end = time.monotonic() + REQUEUE_SECONDS
     while time.monotonic() < end:
         state = about_job(job, "%T")
         if state not in (None, "RUNNING"):
-            said = f"not put back into the queue: it is {state or 'over'}"
-            break
+            return f"not put back into the queue: it is {state or 'over'}"
         if state and ask("scontrol", "requeue", job) is not None:
-            said = "put back into the queue"
-            break
+            return "put back into the queue"
         time.sleep(1)
-    print(f"job {job} is {said}", file=sys.stderr)
+    return f"not put back into the queue: SLURM refused, or did not answer (scontrol requeue {job})"
 
 
 def signals() -> list[signal.Signals]:

@@ -100,10 +100,6 @@ def energy(gpu: torch.device) -> float:
 @contextlib.contextmanager
 def mirror(name: str, folder: Path) -> Iterator[None]:
     """Send all lines of the record of the run in `folder` to W&B, and those that are added; `name`: its model."""
-    if os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
-        log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
-        yield
-        return
     os.environ |= {"WANDB_NAME": name, "WANDB_PROJECT": "babelmill"} | os.environ | FIXED
     os.environ |= {"WANDB_RUN_ID": f"{name}-{folder.name}", "WANDB_DIR": str(folder)}
     ended, given_up = threading.Event(), threading.Event()

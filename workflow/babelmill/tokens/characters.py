@@ -20,10 +20,8 @@ KIND = "canine"  # model_type of the models with this tokenizer
 TYPE = "code points"
 SMALL = 4096  # bytes; all other tokenizers' files are larger
 ROLES = {"entries": ENTRIES, "begin": CLS, "end": SEP, "pad": PAD, "mask": MASK, "unknown": None}
-NAMES = {
-    **{"bos_token": chr(CLS), "eos_token": chr(SEP), "cls_token": chr(CLS), "sep_token": chr(SEP)},
-    **{"pad_token": chr(PAD), "mask_token": chr(MASK)},
-}
+NAMED = {"bos": CLS, "eos": SEP, "cls": CLS, "sep": SEP, "pad": PAD, "mask": MASK}
+NAMES = {f"{name}_token": chr(token) for name, token in NAMED.items()}
 
 
 def write_file(path: Path) -> None:

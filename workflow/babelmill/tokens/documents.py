@@ -43,11 +43,6 @@ class Documents:
             for batch in parquet.iter_batches(columns=[LABELS, ORIGIN]):
                 yield from zip(batch[LABELS].to_pylist(), batch[ORIGIN].to_pylist(), strict=True)
 
-    def texts(self) -> Iterator[list[str]]:
-        with pq.ParquetFile(self.path) as parquet:
-            for batch in parquet.iter_batches(columns=["text"]):
-                yield batch["text"].to_pylist()
-
     def bytes(self) -> int:
         """Return the UTF-8 bytes of all documents (one pass over the file)."""
         return sum(int(sizes.sum()) for _, sizes in self._columns())

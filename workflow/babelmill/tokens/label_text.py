@@ -12,7 +12,8 @@ MISSING = frozenset({"", "NaN", "null", "NULL"})
 NO_LABEL = MISSING | {"nan", "NA"}  # R writes NA
 INTEGRAL = re.compile(r"[+-]?[0-9]+\.0")
 # White space, and characters that take no room: soft hyphen, zero-width spaces, marks of direction, byte order mark.
-AROUND = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+_UNSEEN = r"[\s\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff]+"
+AROUND = re.compile(rf"\A{_UNSEEN}|{_UNSEEN}\Z")
 
 
 def label_text(value: Any) -> str | None:
@@ -24,10 +25,7 @@ def label_text(value: Any) -> str | None:
 
 def stripped(text: str) -> str:
     """Return text without what cannot be seen at its beginning and end."""
-    before = None
-    while text != before:
-        before, text = text, text.strip().strip(AROUND)
-    return text
+    return AROUND.sub("", text)
 
 
 def without_fraction(text: str) -> str:

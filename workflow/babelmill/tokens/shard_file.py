@@ -113,9 +113,8 @@ def write_shard(
         labels: the codes of labelled documents.
         texts: the texts of labelled documents, in batches.
     """
-    metadata = {"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)}
-    header: dict[str, Any] = {"__metadata__": metadata}
-    ends, responses, sizes, end = [np.zeros(1, np.int64)], [], [0], 0
+    header: dict[str, Any] = {"__metadata__": {"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)}}
+    ends, responses, sizes = [np.zeros(1, np.int64)], [], [0]
 
     def tokens() -> Iterator[np.ndarray]:
         for batch, lengths, prompts in documents:
@@ -132,11 +131,10 @@ def write_shard(
 
     def write(name: str, kind: str, parts: Iterable[np.ndarray]) -> None:
         """Write an array in parts, and enter it into the table of all arrays."""
-        nonlocal end
-        begin, type_ = end, np.dtype(TYPES[kind])
+        begin, type_ = file.tell() - HEADER_BYTES, np.dtype(TYPES[kind])
         for part in parts:
             file.write(part.astype(type_).data)
-            end += len(part) * type_.itemsize
+        end = file.tell() - HEADER_BYTES
         header[name] = {"dtype": kind, "shape": [(end - begin) // type_.itemsize], "data_offsets": [begin, end]}
 
     with atomic_write(path) as file:

@@ -146,10 +146,7 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
 
 def vocabulary_used(tokenizer: Tokenizer, counts: np.ndarray) -> float:
     """Return the share of the entries (without special tokens) that occur. `counts` [vocabulary size]: occurrences."""
-    occurs = counts > 0
-    special = special_ids(tokenizer)
-    occurs[special] = False
-    return float(occurs.sum() / (len(occurs) - len(special)))
+    return float((np.delete(counts, special_ids(tokenizer)) > 0).mean())
 
 
 # Tokenizers of published models.

@@ -41,8 +41,7 @@ class Vocabulary:
         if (roles := published_roles(Path(path).parent)) is not None:
             return cls.published(roles, set(added.values()))
         if not added.keys() >= set(NEEDED):
-            names = f"{', '.join(NEEDED[:-1])} and {NEEDED[-1]}"
-            raise UserError(f"{path}: {names} must be special tokens; one of them is missing")
+            raise UserError(f"{path}: {', '.join(NEEDED)} must be special tokens; one of them is missing")
         begin, end, pad, mask = (added[token] for token in NEEDED)
         return cls(size, begin, end, pad, mask, tuple(sorted(added.values())))
 

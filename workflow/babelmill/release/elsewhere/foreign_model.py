@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
@@ -30,7 +31,7 @@ from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.release.elsewhere import llada
-from babelmill.runtime.checkpoint import DTYPES, SavedTensors
+from babelmill.runtime.checkpoint import DTYPES
 from babelmill.tokens.tokenizer_file import FILES, begin_with_bos, load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import MASK, NEEDED, SPECIAL_TOKENS
 
@@ -280,7 +281,7 @@ def open_weights(paths: Mapping[str, Path], where: str) -> tuple[dict[str, Tenso
         part: dict[str, Tensor]
         if file.endswith(".safetensors"):
             try:
-                part = dict(SavedTensors(path))
+                part = dict(sorted(load_file(path).items()))
             except (SafetensorError, json.JSONDecodeError) as error:
                 raise UserError(f"{label}: truncated or damaged ({error}); replace it by a complete copy") from None
         else:

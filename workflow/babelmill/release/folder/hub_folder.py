@@ -34,7 +34,7 @@ from babelmill.core.places import PACKAGE
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.release.folder.loading import WEIGHTS, weights_name
-from babelmill.runtime.checkpoint import SavedTensors, write_tensors
+from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens import characters, prefix_space
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_roles
@@ -242,7 +242,7 @@ class TransformersFolder(Architecture):
         if inputs.frozen:
             weights = self.trained(inputs, variant).state_dict()
             merged = {name.replace(".base_layer.", "."): value for name, value in weights.items()}
-            kept = {name: merged[name] for name in SavedTensors(inputs.frozen)}
+            kept = {name: merged[name] for name in sorted(load_file(inputs.frozen))}
             write_tensors(path, kept, {"format": "pt"})
         else:
             copy_file(inputs.weights(variant), path)
@@ -311,8 +311,8 @@ def architecture_of(model: Path) -> Architecture:
 
 def write_index(weights: Path, variant: str) -> str:
     """Write an index so that `variant=` loads a weights file without a variant in its name. Return the index's name."""
-    saved = SavedTensors(weights)
-    size = sum(saved[name].nbytes for name in saved)
+    saved = load_file(weights)
+    size = sum(each.nbytes for each in saved.values())
     index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(sorted(saved), weights.name)}
     name = f"{weights.name}.index.{variant}.json"
     write_json(weights.with_name(name), index)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from babelmill.config import schema
 from babelmill.config.models import check_shape, with_our_names
@@ -12,7 +13,6 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.model.norbert4 import NorBERT4Shape
-from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.stages import TrainStage
 from babelmill.training.networks.network import Network
 
@@ -76,13 +76,13 @@ def load_weights(path: Path, network: Network) -> None:
     A UserError says that the file has other names or shapes than the network.
     """
     weights, sharding = network.begun_with(), network.sharding
-    saved = SavedTensors(path, sharding.rows)
+    saved = load_file(path)  # each is read from the file when it is used
     for name, in_file in network.names_in(set(saved), str(path)).items():
         value = weights[name]
-        expected, theirs = list(sharding.shapes.get(name, value.shape)), saved.shape(in_file)
-        if theirs != expected:
-            raise UserError(f"{path}: {in_file} is {theirs}, but must be {expected}")
-        value.copy_(saved[in_file])
+        expected, whole = list(sharding.shapes.get(name, value.shape)), saved[in_file]
+        if list(whole.shape) != expected:
+            raise UserError(f"{path}: {in_file} is {list(whole.shape)}, but must be {expected}")
+        value.copy_(whole[sharding.rows(name, expected)] if expected else whole)
 
 
 def lineage(settings: TrainStage, source: Path) -> dict[str, Any]:
