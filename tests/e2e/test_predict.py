@@ -144,6 +144,7 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     (tmp_path / "none.csv").write_text("occ1,lang\n ,x\n")
     for model, source, out, *more, message in (
         (tmp_path / "model", "in.csv", "out.csv", "not a converted label model"),
+        (tmp_path, "in.csv", "out.csv", "not a converted label model"),
         (labeller, "in.csv", "out.csv", "text_column=occ2", "there are 'id', 'occ1', 'lang'; set predict.text_column"),
         (labeller, "taken.csv", "out.csv", "has a column 'code_1', which the predictions need: rename it"),
         (labeller, "in.csv", "there.csv", "exists already; delete it"),

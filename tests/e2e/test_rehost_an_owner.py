@@ -25,7 +25,7 @@ SAID = {
     "fra": "model.safetensors: truncated or damaged",
     "nld": "main in model.safetensors, 22.2 k parameters, masked target next",
     "none": "skipped: it has no config.json; name the file with its shape by --config",
-    "zho": "its tokenizer has 97 entries, but its embedding only 96 rows",
+    "zho": "the tokenizer has 97 entries, but the embedding only 96 rows",
 }
 
 

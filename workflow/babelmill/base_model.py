@@ -56,11 +56,11 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], adapt: bool, rows: int
     for name, path in paths.items():
         copy_file(path, folder / name)
     drop_code(folder / "tokenizer_config.json")
-    if (own := folder / "tokenizer.json").is_file():
+    if own := paths.get("tokenizer.json"):
         tokenizer = load_tokenizer(own)
         foreign_model.check_entries(tokenizer, rows, where)
         if adapt and has_our_tokens(tokenizer):
-            foreign_model.adapted_tokenizer(own).save(str(own))
+            foreign_model.adapted_tokenizer(own).save(str(folder / own.name))
     return list(paths)
 
 

@@ -96,8 +96,7 @@ class Text:
 
     def __init__(self, asked: dict[str, Any], byte_premium: float):
         """Set up a count. `asked` is the result of `inputs.counted`."""
-        values = schema.Corpus.filled(asked | UNCOUNTED)
-        self.corpus = schema.Corpus.model_validate(values)
+        self.corpus = schema.Corpus.model_validate(schema.Corpus.filled(asked | UNCOUNTED))
         assert self.corpus.budget is not None, "only downloads with a budget count"
         self.budget = Budget.parse(self.corpus.budget, byte_premium)
         self._seen = set[bytes]()

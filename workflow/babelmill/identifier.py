@@ -37,9 +37,8 @@ def run(job: Job[IdentifierStage]) -> None:
         )
     with atomic_folder(job.out) as folder:
         link_or_copy(path, folder / FILE)
-        manifest.write(
-            folder, settings, [FILE], figures={"hub": settings.source | {"sha256": found}, "summary": origin}
-        )
+        figures = {"hub": settings.source | {"sha256": found}, "summary": origin}
+        manifest.write(folder, settings, [FILE], figures=figures)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def tune_languages(
     tokenizer = tokenizer_of(export)
     filler = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
     tagging = settings.kind == "tagging"
-    log.info("loading the model")
+    log.info("loading the model; %s scores each epoch", settings.metric)
     set_seed(settings.seed)
     with heads.refusing(export):
         eos = tokenizer.eos_token_id if how.config_padding == "eos" else None

@@ -34,11 +34,11 @@ def package_of_rules():
         return str(next(folder for folder in rules.parents if (folder / "babelmill/__init__.py").is_file()))
     text = Path(workflow.source_path("../babelmill/__init__.py")).read_text()
     [(line, version)] = re.findall('(__version__ = "(.+)")', text)
-    installed = find_spec("babelmill")
-    if installed is None or line not in Path(installed.origin).read_text():
+    origin = getattr(find_spec("babelmill"), "origin", None)
+    if origin is None or line not in Path(origin).read_text():
         name = folder.get_path_or_uri(secret_free=True)
         sys.exit(f"error: {name} needs babelmill {version} in the environment of Snakemake: install its wheel there")
-    return str(Path(installed.origin).resolve().parents[1])
+    return str(Path(origin).resolve().parents[1])
 
 
 PACKAGE = package_of_rules()
@@ -247,11 +247,12 @@ def named_inputs(stage):
     return of
 
 
-def deliverables(models, published=False):
-    """Return an input function: what models are made for, or what the publishing of those that are trained leaves."""
+def deliverables(group, published=False):
+    """Return an input function: what a group is made for, or what the publishing of its trained models leaves."""
 
     @one_line
     def of(wildcards):
+        models = CONFIG.models_of([group])
         if published:
             return [f"published/{model}.json" for model in models if CONFIG.is_trained(model)]
         return [deliverable(CONFIG, model).named.format(model=model) for model in models]

@@ -23,12 +23,12 @@ rule publish:
         "python -m babelmill.publish {input.settings:q} --threads {threads}"
 
 
-for group, models in {**CONFIG.groups, "all": CONFIG.targets()}.items():
+for group in [*CONFIG.groups, "all"]:
 
     rule:
         """Publish the models of a group (`publish_tier1`), or of `targets:` (`publish_all`), on the Hub."""
         name:
             f"publish_{group}"
         input:
-            deliverables(models, published=True),
+            deliverables(group, published=True),
         localrule: True

@@ -120,6 +120,7 @@ def create_branch(hub, request: Request, name: str, branch: str):
     repository = writable(hub, request, name)
     if branch in repository.branches:
         refuse(409, f"Reference refs/heads/{branch} already exists")
+    expect(not (request.get_json(silent=True) or {}).get("startingPoint"), "not from main")
     repository.branches[branch] = repository.branches["main"]
     return {}
 
@@ -170,7 +171,7 @@ def take_commit(hub, request: Request, name: str, branch: str):
     for operation in operations:
         value = operation["value"]
         path = value["path"]
-        expect(path not in changed + deleted, f"{path} twice")
+        expect(path not in changed + deleted and ".." not in path.split("/"), f"{path} twice, or no path")
         if operation["key"] == "deletedFile":
             expect(files.pop(path, None) is not None, f"{path} is not there")
             deleted.append(path)

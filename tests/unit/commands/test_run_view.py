@@ -14,7 +14,8 @@ import pytest
 from babelmill.commands.run_view import FailedJob, RunView, summary
 from babelmill.config.resolve import Configuration
 from babelmill.core.bars import TERMINAL
-from babelmill.graph import Graph
+from babelmill.graph import MODELS_OF, Graph
+from babelmill.stages import STAGES
 
 OF_A_MODEL = ["corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
 
@@ -125,3 +126,13 @@ def test_the_end_says_what_failed_and_what_continues(folder):
     assert lines[:2] == ["  corpus deu-1: 2 attempts", "    failed.log:"] and len(lines) == 2 + 5
     assert lines[-1] == "      12:00:01 error: no text"
     assert last.startswith("  export eng-1: 1 attempt; it left no log")
+
+
+def test_a_line_names_the_models_that_ask_for_a_result(capfd, monkeypatch):
+    shown = view(monkeypatch)
+    shown.show(event("job_info", 99, "all", output=[]))
+    monkeypatch.setitem(MODELS_OF, STAGES["train"].path_of("eng-1"), ["eng", "more"])
+    for number, stage in enumerate(("train", "convert")):
+        shown.show(event("job_info", number, stage))
+    lines = [line.split(maxsplit=1)[1] for line in capfd.readouterr().err.splitlines()]
+    assert lines == ["train       eng-1 (eng, more)  begins", "convert     eng-1     begins"]

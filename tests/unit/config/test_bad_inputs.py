@@ -89,7 +89,9 @@ model: {source: eng} => model.source: eng continues eng, which is a circle
 train: {objective: labels, sequence_lengths: [64, 128], phase_starts: [0, 0.5]} => one length with labels
 train: {objective: causal, typos: 0.1} => train.typos = 0.1, train.objective = 'causal': 0 unless
 predict: {context: da, context_column: lang} => predict.context_column = 'lang', predict.context = 'da': one of the two
-predict: {tables: {1a/b: x.csv}} => predict.tables.1a/b = '1a/b': a name is expected
+predict: {tables: {1a/b: x.csv}} => predict.tables.1a/b = '1a/b': a name is expected: letters and digits
+predict: {tables: {1880: x.csv, '1880': y.csv}} => 1880 appears 2 times
+publish: {username: me, repo_template: '{username}/{model.x}'} => publish.repo_template = '{username}/{model.x}': owner/name is expected
 predict: {tables: {a: {file: x.csv}}} => predict.tables.a = {'file': 'x.csv'}: input should be a valid string
 models: {occ: {languages: [eng], train: {objective: labels, sequence_lengths: [32], phase_starts: [0]}}, more: {languages: [eng], model: {source: occ}}} => model.source = 'occ' of model more: no label model
 models: {more: {languages: [eng], model: {source: egn}}} => model.source = 'egn': a model | did you mean eng

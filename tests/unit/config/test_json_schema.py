@@ -42,7 +42,12 @@ def test_what_documents_show_holds():
 
 def test_what_is_wrong_is_found_and_short_forms_are_right():
     wrong = ("tran: {epochs: 3}", "train: {learning_rate: 11}", "train: {objective: hybird}")
-    assert all(map(complaints, [*wrong, "models: {eng: {train: {epoch: 3}}}", "corpus: {hub: [{repo: a/b}]}"]))
+    assert all(
+        map(
+            complaints,
+            [*wrong, "models: {eng: {train: {epoch: 3}}}", "models: {Eng: {}}", "corpus: {hub: [{repo: a/b}]}"],
+        )
+    )
     assert not complaints(
         "mixture: {weights: uniform}\npredict: {tables: {census: data/census.csv}}\n"
         "corpus: {hub: [a/b, {repository: c/d, config: en}], label_columns: code, budget: 10M words}\n"

@@ -304,14 +304,10 @@ def test_the_repository_of_a_model(layer, repository):
 
 @pytest.mark.parametrize(
     "publish",
-    [{"username": "my lab"}]
-    + [
-        {"repo_template": text}
-        for text in ("a/../{model}", "lab/a--{model}", f"lab/{'x' * 97}", "{model}", "lab/{nam}")
-    ],
+    [{"username": "my lab"}, *({"repo_template": f"lab/{text}"} for text in ("a--{model}", "x" * 97, "{model}.git"))],
 )
 def test_a_repository_that_the_hub_would_refuse_is_refused_before_anything_runs(publish):
-    where = rf"layer0\.yaml: publish\.{min(publish)} = .* of model eng: owner/name is expected"
+    where = r"publish\.repo_template = .* of model eng: (lab|my lab)/.* is no name on the Hub: "
     with pytest.raises(UserError, match=where):
         settings_of(configuration({"publish": publish}), "eng", "publish")
 

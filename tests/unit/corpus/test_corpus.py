@@ -48,6 +48,13 @@ def write_jsonl(name, documents, **metadata) -> None:
     write_table(name, [{"text": text, **metadata} for text in documents])
 
 
+def test_five_bad_rows_of_each_file_are_named(folder, caplog):
+    for name in "ab":
+        Path(f"{name}.jsonl").write_text('{"text": "good"}\n' + "[]\n" * 7)
+    build(files=["*.jsonl"], on_error="skip", min_characters=2, validation_share=0)
+    assert [caplog.text.count(f"{name}.jsonl: line") for name in "ab"] == [5, 5]
+
+
 def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
     """The corpus of every bad thing, and its manifest; how far it is is said."""
     monkeypatch.setattr(Bar, "EVERY", 0.0)

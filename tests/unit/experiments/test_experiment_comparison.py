@@ -90,3 +90,15 @@ def test_bold_marks_are_false_in_less_than_five_percent():
         bits, shares = (dict(zip("abcd", values.tolist(), strict=True)) for values in drawn)
         false += compared((BITS, bits), (SHARE, shares), reference="a")["best"].any()
     assert 0 < false / 2000 < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seeds", "items", "tests", "draws"), [(2, 100, 20, 200), (3, 100, 20, 200), (3, 20, 5, 400)])
+def test_scores_of_few_items_raise_no_more_false_alarms(seeds, items, tests, draws):
+    """They are on a grid, so differences are often equal, or nearly."""
+    generator, false = np.random.default_rng(1), 0
+    for _ in range(draws):
+        drawn = generator.binomial(items, 0.6, (tests, 2, seeds)) / items
+        columns = [((f"suite{i}", "causal", "share"), {"lamb": drawn[i, 0], "b": drawn[i, 1]}) for i in range(tests)]
+        false += (compared(*columns)["p"] < 0.05).any()
+    assert false / draws < 0.05

@@ -20,7 +20,7 @@ from transformers import AutoConfig, BertConfig, BertForMaskedLM
 
 from babelmill import base_model
 from babelmill.commands.plan import size_of_model
-from babelmill.config.inputs import require_model
+from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
@@ -154,6 +154,7 @@ REFUSED = {
         ({"num_attention_heads": 5}, "num_attention_heads = 5 does not divide hidden_size"),
         ({"layer_norm_eps": None}, "config.json: layer_norm_eps = None"),
         ({"hidden_size": 2**40}, "config.json: hidden_size = 1099511627776"),
+        (lambda: Path("theirs/tokenizer.json").write_text("{"), "theirs/tokenizer.json: a file of the `tokenizers` library is expected"),
     ],
     "norbert4": [
         ({"hidden_size": 96}, "this is not the model that it describes: classifier.emb2vocab.scale is [48]"),
@@ -202,8 +203,9 @@ def test_an_adapter_alone_is_named_without_a_configuration_and_before_anything_r
     CONFIG.unlink()
     write_json("theirs/adapter_config.json", {"base_model_name_or_path": "lab/base"})
     assert "its only weights are an adapter (PEFT)" in refused()
-    with pytest.raises(UserError, match=r"^here: its only weights are an adapter"):
-        require_model("theirs", "here")
+    model = {"languages": ["eng"], "model": {"source": "./theirs"}}
+    with pytest.raises(UserError, match=r"model\.source = '\./theirs' of model m: its only weights are an adapter"):
+        inputs.base_model(Configuration([("here", {"models": {"m": model}})]).model("m"))
 
 
 def test_a_missing_output_matrix_names_the_key():

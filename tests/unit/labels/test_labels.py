@@ -10,8 +10,9 @@ from transformers import AutoConfig
 
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
-from babelmill.labels.codes import END, FIRST, CodeReader, Codes, listed
+from babelmill.labels.codes import BEGIN, END, FIRST, CodeReader, Codes, listed
 from babelmill.labels.network import block_losses
+from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers.modeling_codes import CodesModel
 from babelmill.tokens.shard_file import ShardFile
 from helpers import DATA
@@ -179,3 +180,17 @@ def test_shards_of_labelled_text(tmp_path):
     assert (shard.responses - shard.offsets[:-1] - 1).tolist() == [1, 1, 0, 1], "tokens of the context"
     assert [shard.texts[i] for i in range(4)] == [text for _, text, _ in ROWS]
     assert figures["codes"] == {"train": 5, "validation": 5}
+
+
+def test_a_symbol_at_a_time_scores_as_all_at_once():
+    """Beams of a row have symbols of their own before them."""
+    torch.manual_seed(0)
+    decoder = CodeDecoder(18, 24, layers=2, longest=26).double().eval()
+    hidden, seen = torch.randn(3, 7, 24).double(), torch.arange(7) < torch.tensor([[7], [4], [1]])
+    symbols = torch.randint(FIRST, 18, (3, 2, 6))  # [rows, beams, symbols]
+    symbols[:, :, 0] = BEGIN
+    whole = torch.stack([decoder(hidden, seen, symbols[:, beam]) for beam in range(2)], 1)
+    text, before = decoder.read(hidden), [each.expand(-1, 2, -1, -1) for each in decoder.nothing(hidden)]
+    for place in range(6):
+        scores, before = decoder.advance(text, seen, symbols[:, :, place], before)
+        torch.testing.assert_close(scores, whole[:, :, place], atol=1e-12, rtol=0)

@@ -258,6 +258,8 @@ def test_quotation_marks_of_a_tsv_are_text(tmp_path, caplog):
     path.write_text('id\ttext\n1\t"one\ttwo\nthree"\n2\t"say ""no"""\n')
     assert texts_of(path, quoting="csv") == ["one\ttwo\nthree", 'say "no"']
     refused(path, "line 2: 3 fields, but .*; if quotation marks enclose its fields, set corpus.quoting: csv")
+    path.write_text("id text\n1 one")
+    refused(path, "set corpus.text_column; tabs separate the columns of a .tsv, and there are spaces$")
     path.write_text("id\ttext\n1\tone")
     assert texts_of(path) == ["one"]
     path.write_text('"text"\n"a"\n')
@@ -297,6 +299,15 @@ def test_a_table_is_text_without_nuls(tmp_path):
     path.write_text('{"text": "a", "n": 1.0, "l": ["é"]}\n{"text": null, "b": true}\n')
     rows = [["a", "1.0", '["é"]', ""], ["", "", "", "true"]]
     assert whole_table(path, [Asked("text", "--text")]) == (["text", "n", "l", "b"], rows)
+    broken = (
+        ('[{"text": "a"}]', "not a JSON object"),
+        ('{"te', "not JSON"),
+        ('{"text": 1, "text": 2}', "appears twice"),
+    )
+    for line, why in broken:
+        (tmp_path / "b.jsonl").write_text(line)
+        with pytest.raises(UserError, match=rf"b\.jsonl: line 1: .*{why}"):
+            whole_table(tmp_path / "b.jsonl", [Asked("text", "--text")])
     with pytest.raises(UserError, match=r"no column 'txt'; there are 'text', 'n', 'l', 'b'; set --text"):
         whole_table(path, [Asked("txt", "--text")])
     path.write_text('{"text": "a"}\n{"text": "a\\u0000"}\n')
@@ -348,3 +359,11 @@ def test_a_small_text_is_read_whole(tmp_path):
     path = tmp_path / "b.txt.gz"  # what is scored by hand is opened alike
     path.write_bytes(gzip.compress(b"\xef\xbb\xbfOne two.\n\n\xef\xbb\xbfThree.\r\n"))
     assert list(lines_of(path)) == [(1, "One two."), (3, "Three.")]
+
+
+def test_documents_longer_than_a_block(tmp_path):
+    documents = ["x" * 3 * BLOCK, *(f"document {i}" for i in range(30_000)), "y" * (BLOCK + 1)]
+    for kind in (".jsonl", ".csv", ".parquet", ".txt"):
+        path = tmp_path / f"corpus{kind}"
+        path.write_bytes("\n".join(documents).encode() if kind == ".txt" else encode(documents, kind))
+        assert texts_of(path, document="line") == documents

@@ -194,14 +194,12 @@ def repository(resolved: ResolvedModel) -> str:
         "causal_suffix": OBJECTIVES[resolved.train.objective].suffix,
         "variant_suffix": "-ema" if resolved.export.variants == ["ema"] else "",
     }
+    name = publish.repo_template.format(**fields)
     try:
-        owner, name = publish.repo_template.format(**fields).split("/")
-        validate_repo_id(f"{owner.replace('{username}', 'x')}/{name}")
-    except (LookupError, ValueError) as error:
-        key = "publish.username" if publish.username else "publish.repo_template"
-        expected = f"owner/name is expected, with fields of {', '.join(fields)} in braces"
-        raise resolved.refused(key, f"{expected}: {first_line(error)}") from None
-    return f"{owner}/{name}"
+        validate_repo_id(name.replace("{username}", "x"))
+    except ValueError as error:
+        raise resolved.refused("publish.repo_template", f"{name} is no name on the Hub: {first_line(error)}") from None
+    return name
 
 
 def bytes_per_word(resolved: ResolvedModel) -> dict[str, float]:

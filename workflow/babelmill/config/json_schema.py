@@ -47,6 +47,8 @@ def plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     found = {BOUNDS.get(key, key): plain(value) for key, value in schema.items()}
+    if "patternProperties" in found:
+        found["additionalProperties"] = False
     if isinstance(text := found.get("description"), str):
         found["description"] = " ".join(text.split("\n\n")[0].split())
     return {key: value for key, value in found.items() if key != "title" or isinstance(value, dict)}  # it is the name

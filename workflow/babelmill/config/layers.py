@@ -143,7 +143,8 @@ def worded(error: pydantic.ValidationError, values: Any, *path: str) -> tuple[li
         return [(*place,)], f"{dotted(*place, first['loc'][-1])}: this key is missing"
     message = first["msg"].removeprefix("Value error, ")
     if first["loc"][-1:] == ("[key]",):
-        message = "a name is expected: a small letter, then letters and digits, in groups joined by _, such as srp_Latn"
+        begins = "a small letter, then " if "^[a-z]" in str(context.get("pattern", "^[a-z]")) else ""
+        message = f"a name is expected: {begins}letters and digits, in groups joined by _, such as srp_Latn"
     if first["type"] == "list_type" and isinstance(first["input"], str):
         message = f"a list is expected: [{shown(first['input'])}]"
     return [(*place,)], f"{dotted(*place)} = {shown(first['input'])}: {message[:1].lower()}{message[1:]}"

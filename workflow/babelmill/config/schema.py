@@ -137,6 +137,20 @@ def place_of_checkpoints(url: str) -> str:
     )
 
 
+def names_once(tables: Any) -> Any:
+    """Check that the names of tables are different as text, too: 1880 and "1880" are one name. Return the tables."""
+    each_once([*map(str, tables)]) if isinstance(tables, dict) else None
+    return tables
+
+
+def repo_template(text: str) -> str:
+    """Check that a template is `owner/name`, with known fields in braces, and return it."""
+    filled = re.sub("{(" + "|".join(REPO_FIELDS) + ")}", "x", text)
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", filled, re.ASCII):
+        raise ValueError(f"owner/name is expected, with fields of {', '.join(REPO_FIELDS)} in braces")
+    return text
+
+
 def exponent(value: Any) -> float:
     """Return the exponent that a word stands for, so that `size` and 1 are equal settings."""
     try:
@@ -276,6 +290,7 @@ def marks(section: type[Section]) -> dict[str, OnlyIf]:
     return {key: mark for key, field in fields for mark in field.metadata if isinstance(mark, OnlyIf)}
 
 
+REPO_FIELDS = ("username", "architecture", "model", "causal_suffix", "variant_suffix")
 OURS = ("gpt_bert", "norbert4")  # values of model.architecture whose code is this workflow's
 
 
@@ -565,7 +580,7 @@ class Card(Section):
 class Predict(Section):
     """Tables whose rows a label model predicts."""
 
-    tables: dict[TableName, Annotated[LocalPath, Field(min_length=1)]] = {}
+    tables: Annotated[dict[TableName, Annotated[LocalPath, Field(min_length=1)]], BeforeValidator(names_once)] = {}
     top: Annotated[Positive, Field(le=1000)] = 5
     method: Literal["blocks", "linear"] = "blocks"
     threshold: Annotated[Share, OnlyIf(method="linear")] = 0.5
@@ -588,7 +603,7 @@ class Publish(Section):
     """The repository on the Hugging Face Hub."""
 
     username: str | None
-    repo_template: str
+    repo_template: Annotated[str, AfterValidator(repo_template)]
     private: bool
 
 

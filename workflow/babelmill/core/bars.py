@@ -31,9 +31,9 @@ def terminal_id() -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
-def clear(stream: TextIO) -> str:
-    """Return what clears the line that was drawn on a stream, if it is a terminal."""
-    return CLEAR if stream.isatty() else ""
+def clear(stream: TextIO | None) -> str:
+    """Return what clears the line that was drawn on a stream, if it is a terminal; None: standard error is closed."""
+    return CLEAR if stream and stream.isatty() else ""
 
 
 def say(text: str, stream: TextIO | None = None) -> None:

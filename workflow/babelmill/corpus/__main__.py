@@ -55,6 +55,7 @@ from babelmill.stages import CorpusStage
 EXPANDS = 4  # bytes of text per byte of a compressed file
 WORTH_IT = 128 << 20  # bytes of text; to clean less is faster than to start workers
 SPLITS = ("train", "validation")
+ORIGIN = ("repository", "revision", "commit", "license")  # what the manifest says of a download
 log = logging.getLogger("babelmill.corpus")
 
 
@@ -92,10 +93,7 @@ def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
             own = [folder / name for name in part[split]]
             paths += own
             columns |= dict.fromkeys(own, part["text_column"]) if "text_column" in part else {}
-    used = [part for part in parts if part["train"] + part["validation"]]
-    origins = [
-        {key: part[key] for key in ("repository", "revision", "commit", "license") if key in part} for part in used
-    ]
+    origins = [{key: p[key] for key in ORIGIN if key in p} for p in parts if p["train"] + p["validation"]]
     both = each_once([*train, *found["train"]]), validation or each_once(found["validation"])
     return Inputs(*both, [*train, *validation], origins if several else origins[0], columns)
 
@@ -267,10 +265,9 @@ def listing(paths: list[Path], settings: CorpusStage) -> list[dict[str, Any]]:
 
     A UserError says that they are not those of the settings (any more): one may have changed while it was read.
     """
-    for pattern, entry in settings.sources.items():
-        if not isinstance(entry, dict):  # the texts that come with Python
-            continue
-        if local_sources.of_files(local_sources.files_of(pattern, "corpus", settings.corpus.format)) != entry:
+    form = settings.corpus.format
+    for pattern, entry in settings.sources.items():  # those of the texts that come with Python are no dictionaries
+        if isinstance(entry, dict) and local_sources.of_files(local_sources.files_of(pattern, "corpus", form)) != entry:
             raise UserError(f"{pattern}: the files changed since the settings were written; run the workflow again")
     content = local_sources.hashes(sorted(path.as_posix() for path in paths))
     return [{"path": path, "bytes": Path(path).stat().st_size, "sha256": found} for path, found in content.items()]

@@ -22,7 +22,7 @@ from babelmill.core.words import plural
 from babelmill.tables.text import BadRow
 
 log = logging.getLogger(__name__)
-SHOWN = 5  # warnings per kind of bad rows that are logged
+SHOWN = 5  # warnings per kind and file that are logged
 
 # Why documents are dropped or changed, with the key that does it; what a text may contain, with what to do.
 DROPPED = {
@@ -99,6 +99,7 @@ class Tally:
     contains: Counter[str] = dataclasses.field(default_factory=Counter)
     # {file: problem} of the files that end early or are not what their names say
     damaged_files: dict[str, str] = dataclasses.field(default_factory=dict)
+    _shown: Counter[tuple[Path, str]] = dataclasses.field(default_factory=Counter)  # the warnings about these
     # the categories of the documents, if the configuration selects some
     categories: set[str] = dataclasses.field(default_factory=set)
 
@@ -136,7 +137,8 @@ class Tally:
             self.dropped[problem.reason] += 1
         else:
             self.damaged_files[str(problem.path)] = problem.why
-        if self.dropped[problem.reason] <= SHOWN:  # each damaged file is named
+        self._shown[problem.path, problem.reason] += 1
+        if self._shown[problem.path, problem.reason] <= SHOWN:
             log.warning("%s; %s", problem, "skipped" if problem.where else "the rest of the file is not used")
 
     def remarks(self, paths: list[Path]) -> Iterator[str]:

@@ -17,6 +17,8 @@ from babelmill.graph import Graph
 from babelmill.reporting.published import published
 from babelmill.stages import STAGES
 
+USED = ("corpus", "shards", "tokenizer", "train", "export", "evaluate", "score", "tune")  # stages that reports read
+
 
 class Written(NamedTuple):
     """A stage without a key: its results are written whenever they are asked for. `place`: of the result of a name."""
@@ -55,7 +57,9 @@ def asked_of(graph: Graph, name: str) -> dict[str, Any]:
                 "languages": model.languages,
                 "suites": list(model.scored),
                 "tasks": STAGES["tune"].parts(model),
-                "results": {each.title: each.path.as_posix() for each in graph.own(model.name)},
+                "results": {
+                    each.title: each.path.as_posix() for each in graph.own(model.name) if each.stage.stage in USED
+                },
             }
             for model in models
         },

@@ -25,7 +25,7 @@ from babelmill.core.formats import split_name
 from babelmill.core.words import plural
 from babelmill.stages import SuiteStage
 from babelmill.tables.rows import Asked, TextRow, text_rows
-from babelmill.tables.text import Form, read_text
+from babelmill.tables.text import Form, opened, read_text
 
 if TYPE_CHECKING:  # suites of sentences do without pandas, whose import takes a second
     import pandas as pd
@@ -164,10 +164,11 @@ def harness_ids(paths: Sequence[Path]) -> Iterator[str]:
 
 def documents_of(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file with all of their columns."""
-    suffix, _ = split_name(path)
+    suffix, compression = split_name(path)
     try:
         if suffix == ".parquet":
-            return pq.ParquetFile(path).read(use_threads=False).to_pylist()
+            with opened(path, compression) as stream:
+                return pq.ParquetFile(pa.BufferReader(stream.read())).read(use_threads=False).to_pylist()
         if suffix in (".jsonl", ".json"):
             return pj.read_json(path, pj.ReadOptions(use_threads=False)).to_pylist()
         why = f"columns of {suffix} have no types"

@@ -330,6 +330,8 @@ class _Records:
         form, other = self.blocks.form, next((mark for mark in "\t;,|" if len(fields) == 1 and mark in fields[0]), "")
         if other:
             return f", or, in a .csv, {form.setting('delimiter', json.dumps(other))}"
+        if self._reader.dialect.delimiter == "\t" and len(fields) == 1 and " " in fields[0]:
+            return "; tabs separate the columns of a .tsv, and there are spaces"
         marks = not self.quoted and any('"' in field for field in fields)
         return f"; if quotation marks enclose its fields, set {form.setting('quoting', 'csv')}" if marks else ""
 
@@ -486,8 +488,12 @@ def whole_table(path: Path, asked: Sequence[Asked] = (), form: Form = OF_FORM) -
     elif suffix in DELIMITERS:
         names = _Records(Blocks(path, compression, form), suffix).heading
     else:  # all keys in the order in which they first appear
-        keys = (key for _, objects, _ in _objects(Blocks(path, compression)) for row in objects for key in row)
-        names = [*dict.fromkeys(keys)]
+        found = dict[str, None]()
+        for _, objects, bad in _objects(Blocks(path, compression)):
+            for problem in bad.values():
+                raise problem
+            found |= dict.fromkeys(key for row in objects for key in row)
+        names = [*found]
         check_names(path, names, asked if names else ())
         asked = [each._replace(optional=True) for each in asked]  # a row may lack a key
     if not names:

@@ -327,7 +327,7 @@ def check_entries(tokenizer: Tokenizer, rows: int, where: str) -> None:
     """Raise a UserError, which begins with `where`, if a tokenizer has more entries than its embedding has `rows`."""
     if (entries := vocab_size(tokenizer)) > rows:
         raise UserError(
-            f"{where}: its tokenizer has {entries:,} entries, but its embedding only {rows:,} rows: they do not belong"
+            f"{where}: the tokenizer has {entries:,} entries, but the embedding only {rows:,} rows: they do not belong"
             " together"
         )
 
