@@ -411,3 +411,22 @@ def test_a_norbert4_has_its_own_architecture_and_needs_no_second_embedding():
     labels = {"train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}}
     with pytest.raises(UserError, match="norbert4 has no labels"):
         Configuration([("config.yaml", {"models": {"more": more | labels}})]).model("more")
+
+
+def test_a_tokenizer_without_our_tokens_is_refused():
+    write_published()
+    path = Path("theirs/tokenizer.json")
+    path.write_text(path.read_text().replace(json.dumps("<mask>"), json.dumps("[MASK]")))
+    run(**GPT_BERT)
+    with pytest.raises(UserError, match=r"the tokenizer of theirs: .* is expected among the special tokens"):
+        adopt_from_model(Path("out"), "theirs")
+
+
+def test_a_tokenizer_of_ours_that_was_saved_without_its_template_begins_with_bos():
+    write_published()
+    write_json(CONFIG, read_json(CONFIG) | {"model_type": "babelmill_gpt_bert"})
+    path = Path("theirs/tokenizer.json")
+    write_json(path, json.loads(adapted_tokenizer(path).to_str()) | {"post_processor": None})
+    run(**GPT_BERT)
+    tokenizer, roles = adopt_from_model(Path("out"), "theirs")
+    assert roles is None and tokenizer.encode("a").tokens[0] == "<s>"

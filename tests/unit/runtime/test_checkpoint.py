@@ -163,6 +163,10 @@ def test_only_a_running_job_goes_back_into_the_queue(program, monkeypatch, tmp_p
     assert capfd.readouterr().err == f"{said}\n"
     asked = tmp_path / "requeued"
     assert asked.read_text() == "requeue 7\n" if state == "RUNNING" else not asked.exists()
+    monkeypatch.delenv("SLURM_JOB_ID")
+    monkeypatch.setenv(slurm.AGAIN, str(tmp_path / "again"))  # of other schedulers: their job script looks at it
+    slurm.requeue()
+    assert (tmp_path / "again").exists()
 
 
 # The record.

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import transformers
 
+from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
 from babelmill.labels.data import frame_of
 from babelmill.release.folder.hub_folder import copy_published
@@ -71,3 +72,9 @@ def test_a_model_of_characters_has_transformers_tokenizer():
     assert theirs.model_max_length == 512
     for text in TEXTS:
         assert theirs(text)["input_ids"] == load_tokenizer(made / "tokenizer.json").encode(text).ids
+
+
+def test_a_canine_may_have_another_tokenizer():
+    Path("words.json").write_text("{}")
+    sections = {"model": SCRATCH, "train": TRAIN, "tokenizer": {"source": "words.json"}}
+    assert inputs.characters(Configuration([("test", sections)]).model("eng")) is None

@@ -8,7 +8,9 @@ from tokenizers import Tokenizer
 
 from babelmill import tokenizer as stage_tokenizer
 from babelmill.config.resolve import Configuration
+from babelmill.core.files import read_json
 from babelmill.labels.data import frame_of
+from babelmill.tokens import prefix_space
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -94,3 +96,17 @@ def test_words_between_spaces_are_words_of_a_list(plain):
     found = plain.encode(["the", "cat1", "sat"], is_pretokenized=True, add_special_tokens=False)
     assert np.flatnonzero([token.startswith("Ġ") for token in found.tokens]).tolist() == [0, 1, len(found.tokens) - 1]
     assert found.tokens[0] == "Ġthe" and found.tokens[-1] == "Ġsat"
+
+
+def test_an_adopted_tokenizer_keeps_its_space(path, tmp_path):
+    """`tokenizer.source` with the tokenizer of another model."""
+    corpus = stages.write_corpus(tmp_path / "eng", {"text": [SENTENCE]}, {"text": [SENTENCE]})
+    configuration = Configuration([("test", {"tokenizer": {"source": str(path)}})])
+    stages.run_stage("tokenizer", configuration, "eng", tmp_path / "out", corpora=[corpus])
+    assert read_json(tmp_path / "out/tokenizer.json") == read_json(path)
+    assert prefix_space.is_put_in(path) and not prefix_space.is_put_in(tmp_path / "none.json")
+
+
+def test_all_models_may_have_it_also_one_that_continues_another():
+    values = {"tokenizer": {"prefix_space": True}, "models": {"more": {"model": {"source": "eng"}}}}
+    assert Configuration([("test", values)]).model("more").tokenizer.prefix_space

@@ -26,7 +26,7 @@ from safetensors import safe_open
 from safetensors.torch import _TYPES, load_file
 
 from babelmill.config.snapshots import FOLDER, name_of
-from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
+from babelmill.core.files import UNREADABLE, UserError, atomic_write, read_json, sha256, write_json
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Checkpoints:
                 if (saved := metadata_of(data).get("step")) != str(step):
                     raise UserError(f"it was saved after step {saved} under another name")
                 return step
-            except (UserError, OSError, KeyError) as error:
+            except UNREADABLE as error:
                 log.warning("checkpoint %s is damaged (%s); using the one before it", data, error)
                 seal.unlink()
         return 0

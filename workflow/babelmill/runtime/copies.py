@@ -21,7 +21,7 @@ from typing import Any
 from fsspec.callbacks import Callback
 from fsspec.core import url_to_fs
 
-from babelmill.core.files import UserError, copy_file
+from babelmill.core.files import UserError, copy_file, remove_leftovers
 from babelmill.core.words import first_line
 from babelmill.runtime.checkpoint import Checkpoints, is_intact, steps_of
 
@@ -51,7 +51,7 @@ class Copies:
         self._url = f"{url}/{self._folder.name}"
         self._in_folder = url.startswith("file://")
         self._sent = Callback()  # counts the bytes that a store has taken
-        self._copied: dict[str, int] = {}  # {name: when the version was written that is there}
+        self._copied: dict[str, tuple[int, int]] = {}  # {name: time and size of the version that is there}
         self._error, self.seconds = "", 0.0  # `_error`: of the last try
         self._due: queue.SimpleQueue[bool] = queue.SimpleQueue()  # whether to copy, or to end
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -74,6 +74,8 @@ class Copies:
             self._root = f"{top}/{self._folder.name}"
             if self._in_folder and not self._files.isdir(top):
                 raise NotADirectoryError(f"there is no folder {top}; mount its file system, or create it")
+            if self._in_folder:
+                remove_leftovers([Path(self._root)], deep=True)
             there = {path.removeprefix(f"{self._root}/") for path in self._files.find(self._root)}
             newer = [step for step in reversed(steps_of(there)) if step > done]
             begins = newer or not (self._folder / "attempt.json").exists()
@@ -122,7 +124,7 @@ class Copies:
         half.parent.mkdir(parents=True, exist_ok=True)
         self._files.get_file(f"{self._root}/{name}", str(half))
         os.replace(half, path)
-        self._copied[name] = path.stat().st_mtime_ns
+        self._copied[name] = stamp(path)
 
     def _work(self) -> None:
         while self._due.get():
@@ -131,9 +133,10 @@ class Copies:
                 self._copy()
                 self._error, self.seconds = "", max(self.seconds, time.monotonic() - began)
             except Exception as error:  # each library has its own
-                self._error = first_line(error, type(error).__name__)
+                before, self._error = self._error, first_line(error, type(error).__name__)
                 text = "run.checkpoint_mirror: %s: %s; training continues with its checkpoints in %s, and copies later"
-                log.warning(text, self._url, self._error, self._folder)
+                if not before:
+                    log.warning(text, self._url, self._error, self._folder)
 
     def _copy(self) -> None:
         """Copy each file that is new, as a whole or not at all; then remove checkpoints that are too old there."""
@@ -144,15 +147,14 @@ class Copies:
             path, there = self._folder / name, f"{self._root}/{name}"
             if not path.exists():
                 return  # training has replaced this checkpoint, and asks for another copy
-            about = path.stat()
-            if self._copied.get(name) == about.st_mtime_ns:
+            if self._copied.get(name) == (now := stamp(path)):
                 continue
             if self._in_folder:
                 copy_file(path, there)
             else:
-                chunk = max(PART, about.st_size // MOST_PARTS + 1)
+                chunk = max(PART, now[1] // MOST_PARTS + 1)
                 self._files.put_file(str(path), there, callback=self._sent, chunksize=chunk)
-            self._copied[name] = about.st_mtime_ns
+            self._copied[name] = now
         for step in steps_of(Path(path).name for path in self._files.ls(self._root, detail=False)):
             if step < max(steps, default=0) and step not in steps:
                 for path in reversed(self._checkpoints.paths(step)):  # without its seal, the checkpoint does not count
@@ -163,3 +165,9 @@ def besides(names: Iterable[str]) -> list[str]:
     """Return the files among these that are kept besides checkpoints: seals after all weights, `attempt.json` last."""
     last = "attempt.json"
     return sorted(filter(BESIDES.fullmatch, names), key=lambda name: (name.endswith(".json"), name == last))
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Return what changes when a file is written: its time, and its size."""
+    about = path.stat()
+    return about.st_mtime_ns, about.st_size

@@ -160,8 +160,8 @@ def in_words() -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise UserError(
             "training does not fit into memory; set train.activation_checkpointing: true, choose a smaller model, or"
-            " (for a transformers model) lower train.micro_batch_tokens, use more GPUs, train.ema_decay: 0 or adapters"
-            f" (train.lora_rank): {first_line(error)}"
+            " (for a transformers or label model) lower train.micro_batch_tokens, use more GPUs, train.ema_decay: 0 or"
+            f" adapters (train.lora_rank): {first_line(error)}"
         ) from error
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):

@@ -12,8 +12,7 @@ MISSING = frozenset({"", "NaN", "null", "NULL"})
 NO_LABEL = MISSING | {"nan", "NA"}  # R writes NA
 INTEGRAL = re.compile(r"[+-]?[0-9]+\.0")
 # White space, and characters that take no room: soft hyphen, zero-width spaces, marks of direction, byte order mark.
-_UNSEEN = r"[\s\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff]+"
-AROUND = re.compile(rf"\A{_UNSEEN}|{_UNSEEN}\Z")
+UNSEEN = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 
 
 def label_text(value: Any) -> str | None:
@@ -25,7 +24,7 @@ def label_text(value: Any) -> str | None:
 
 def stripped(text: str) -> str:
     """Return text without what cannot be seen at its beginning and end."""
-    return AROUND.sub("", text)
+    return text.strip(UNSEEN)
 
 
 def without_fraction(text: str) -> str:
