@@ -1,10 +1,10 @@
 """Put into a GPT-BERT what training needs: dropout keyed by row, and the fastest functions that can be used.
 
 This file is the way into this folder: code elsewhere calls `install` (for a NorBERT4, `dropout.install`), and knows no
-kernel by its name. On a GPU, our Triton kernels compute what stands between the matrix products, in bf16. Before the first step, a small model of the
-same widths is computed with them and by the formula. If they cannot run or are wrong, PyTorch's operations compute the
-same numbers, and a warning says why. PyTorch's own kernels for attention cannot be used: their dropout is not keyed by
-row. (The trial has not run on a GPU yet; tests run it in Triton's interpreter.)
+kernel by its name. On a GPU, our Triton kernels compute what stands between the matrix products, in bf16. Before the
+first step, a small model of the same widths is computed with them and by the formula. If they cannot run or are wrong,
+PyTorch's operations compute the same numbers, and a warning says why. PyTorch's own kernels for attention cannot be
+used: their dropout is not keyed by row. (The trial has not run on a GPU yet; tests run it in Triton's interpreter.)
 
 Functions import the kernels, and so Triton, when they are called: Triton comes only with a PyTorch for GPUs.
 """
