@@ -161,13 +161,17 @@ def test_a_forced_training_begins_anew(workspace):
     assert (result(workspace, "train") / "manifest.json").read_text() != before and workspace.would_run() == set()
 
 
-@pytest.mark.parametrize("stage", ["corpus", "tokenizer", "export"])
-def test_a_half_copied_result_is_one_line_that_names_the_folder_and_deleting_it_is_enough(workspace, stage):
+@pytest.mark.parametrize(
+    ("stage", "name", "reader"),
+    [("corpus", "train.parquet", "tokenizer"), ("export", "model.safetensors", "evaluate")],
+)
+def test_a_half_copied_result_is_one_line_that_names_the_folder_and_deleting_it_is_enough(
+    workspace, stage, name, reader
+):
     """A file of a result is cut, and something that reads it is asked for."""
-    folder = result(workspace, stage)
-    path = folder / {"corpus": "train.parquet", "tokenizer": "tokenizer.json", "export": "model.safetensors"}[stage]
+    path = (folder := result(workspace, stage)) / name
     path.write_bytes(path.read_bytes()[:-1])
-    shutil.rmtree(result(workspace, {"corpus": "tokenizer", "tokenizer": "export", "export": "evaluate"}[stage]))
+    shutil.rmtree(result(workspace, reader))
     workspace.configure(changed("card", description="another"))
     done = workspace.snakemake("converted/eng", "--force", "--profile", ROOT / "profiles/local", check=False)
     named = f"delete results/{stage}/{folder.name} and run the workflow again"
@@ -184,6 +188,23 @@ def test_a_converted_model_that_lost_a_file_is_an_error(workspace):
         done = workspace.snakemake("converted/eng", check=False)
         line = f"error: converted/eng/config.json is {problem}; delete the folder converted/eng"
         assert done.returncode == 1 and line in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_training_that_could_not_keep_its_checkpoints_begins_nothing(workspace):
+    """A package that only a later job would miss is missed before anything runs."""
+    without_it = f'import sys\nsys.modules["s3fs"] = None  # as if it were not installed\ninclude: "{ROOT}/Snakefile"\n'
+    (workspace.path / "Snakefile").write_text(without_it)
+    elsewhere = {"run": SMALL["run"] | {"checkpoint_mirror": "s3://bucket/prefix"}}
+    workspace.configure(changed("tokenizer", vocab_size=300) | elsewhere)
+    eng, deu = (
+        workspace.snakemake(f"converted/{model}", "--snakefile", workspace.path / "Snakefile", check=False)
+        for model in ("eng", "deu")
+    )
+    line = "error: run.checkpoint_mirror: s3://bucket/prefix needs the package s3fs, in the environment of all jobs: pip install"
+    assert eng.returncode == 1 and line in eng.stderr
+    assert "rule tokenizer" not in eng.stdout + eng.stderr, "no job has begun"
+    assert "Nothing to be done" in deu.stderr, "it is trained already"
 
 
 def test_back_to_an_earlier_setting_runs_convert_alone(workspace):

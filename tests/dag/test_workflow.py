@@ -1,4 +1,4 @@
-"""The workflow as a whole: targets, profiles, names that do not exist, and what parsing it costs."""
+"""The workflow as a whole: targets, profiles, names that do not exist, what parsing it costs, and as a module."""
 
 import os
 import re
@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from babelmill.core.files import read_json
-from conftest import ROOT, Workspace, write_texts
-
-PROFILES = sorted(path for path in (ROOT / "profiles").iterdir() if path.is_dir())
+from conftest import ROOT, SMALL, Workspace, write_texts
+from helpers.programs.prepared import run_module
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def test_the_way_to_a_first_model(fresh, monkeypatch):
     assert counted == [{"download": "9"}, dict.fromkeys(rules, "9") | {"tier1": "1"}]
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("profile", sorted((ROOT / "profiles").glob("*/")), ids=lambda path: path.name)
 def test_profiles_name_rules_that_exist(profile):
     """Snakemake ignores resources of a misspelt rule without a word. A profile `default` would override all others."""
     assert profile.name != "default"
@@ -112,14 +111,12 @@ def test_profiles_name_rules_that_exist(profile):
     assert values["max-checksum-file-size"] == 0 and values["logger"] == ["babelmill"]
 
 
-def test_jobs_import_nothing_from_the_working_folder_or_another_projects_path(fresh):
+def test_jobs_import_nothing_from_the_working_folder(fresh):
     """With a Python of their own: `python -m` itself imports contextlib."""
     fresh.configure({"languages": {"eng": {"corpus": {"files": ["texts/*.txt"], "validation_share": 0.2}}}})
     write_texts(fresh.path / "texts", "eng")
-    for folder in (fresh.path, fresh.path / "other"):
-        folder.mkdir(exist_ok=True)
-        for name in ("contextlib", "random", "queue"):
-            (folder / f"{name}.py").write_text("raise SystemExit('not the library')")
+    for name in ("contextlib", "random", "queue"):
+        (fresh.path / f"{name}.py").write_text("raise SystemExit('not the library')")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     command = [Path(sys.executable).with_name("snakemake"), *fresh.arguments("converted/eng", "--until", "corpus")]
     subprocess.run(command, cwd=fresh.path, env=environment, check=True)
@@ -175,3 +172,23 @@ def test_a_part_of_a_batch(fresh):
     models = [{model for rule, model in jobs if rule == "convert"} for jobs in parts]
     assert [len(part) for part in models] == [3, 3]
     assert not set.intersection(*models)
+
+
+@pytest.mark.slow
+def test_another_workflow_takes_this_one_as_a_module(tmp_path):
+    """Snakemake's own triggers, which a module must not change, count the inputs that a finished result has no more."""
+    guide = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (tmp_path / "Snakefile").write_text(code.replace("../babelmill/Snakefile", str(ROOT / "Snakefile")))
+    write_texts(tmp_path / "texts/eng", "eng")
+    values = {key: SMALL[key] for key in SMALL if key != "targets"}
+    (tmp_path / "settings.yaml").write_text(yaml.safe_dump({"title": "A study", "babelmill": values}))
+    done, refused = (
+        run_module("snakemake", "--dry-run", *options, cwd=tmp_path)
+        for options in (("--profile", ROOT / "profiles/local"), ("--cores", "1"))
+    )
+    assert done.returncode == 0, done.stderr
+    jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.MULTILINE))
+    stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert")
+    assert jobs == dict.fromkeys((*stages, "figures"), "1") | {"total": "8"}
+    assert refused.returncode == 1 and "error: --rerun-triggers: mtime is expected" in refused.stderr
