@@ -91,7 +91,9 @@ def test_a_document_with_a_test_sentence_is_dropped(workspace):
     """One text of eng holds one, in other clothes. The key is for all languages; the suite has no items of deu."""
     line = "  HE SAID: the Small\nfox \u2014 sees, a bird!"
     (workspace.path / "texts/eng/planted.txt").write_text(f"{line} And more of it.")
-    (pairs := workspace.path / "pairs.tsv").write_text("good\tbad\nThe small fox sees a bird.\tThe small fox see a bird.\n")
+    (pairs := workspace.path / "pairs.tsv").write_text(
+        "good\tbad\nThe small fox sees a bird.\tThe small fox see a bird.\n"
+    )
     corpora, of_eng = ["--until", "corpus"], workspace.path / "results/of/eng/corpus/manifest.json"
     workspace.snakemake("converted/eng", *corpora)
     before = read_json(of_eng)["figures"]
