@@ -14,6 +14,8 @@ from babelmill.core.files import read_json
 from conftest import ROOT, SMALL, Workspace, write_texts
 from helpers.programs.prepared import run_module
 
+RULES = {path.name: path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk")}
+
 
 @pytest.fixture
 def fresh(tmp_path):
@@ -103,8 +105,7 @@ def test_profiles_name_rules_that_exist(profile):
     """Snakemake ignores resources of a misspelt rule without a word. A profile `default` would override all others."""
     assert profile.name != "default"
     values = yaml.safe_load((profile / "profile.yaml").read_text())
-    text = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
-    rules = {*re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE)}
+    rules = {*re.findall(r"^(?:rule|checkpoint) (\w+):", "".join(RULES.values()), re.MULTILINE)}
     for key in ("set-resources", "set-threads", "set-scatter"):
         assert set(values.get(key) or {}) <= rules
     assert values["rerun-incomplete"] is values["show-failed-logs"] is True and values["rerun-triggers"] == "mtime"
@@ -124,9 +125,8 @@ def test_jobs_import_nothing_from_the_working_folder(fresh):
 
 
 def test_every_rules_file_is_documented_and_runs_its_settings_file():
-    for path in (ROOT / "workflow/rules").glob("*.smk"):
-        text = path.read_text()
-        assert text.startswith('"""'), f"{path.name} does not say what it takes and gives"
+    for path, text in RULES.items():
+        assert text.startswith('"""'), f"{path} does not say what it takes and gives"
         # Snakemake does not track `{config[...]}`, globals in shell and `run:`, and params by order and repr alone.
         assert not re.search(r"config\[|^\s+(run|params):", text, re.MULTILINE), path
         commands = re.findall(r"python -m babelmill\.\w+ {input\.settings:q} --threads {threads}", text)
@@ -148,8 +148,7 @@ def test_values_of_the_command_line_are_the_same_to_snakemake_and_to_the_command
 
 def test_what_the_rules_import_is_light(fresh):
     """Of what Snakemake imports itself, pandas among it, we ask for nothing."""
-    text = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
-    imports = re.findall(r"^from babelmill.*import.*", text, re.MULTILINE)
+    imports = re.findall(r"^from babelmill.*import.*", "".join(RULES.values()), re.MULTILINE)
     assert imports
     heavy = {"torch", "transformers", "tokenizers", "huggingface_hub", "wandb", "numpy", "pandas", "pyarrow"}
     written = f"Graph(loading.load()).write_settings('eng'); import sys; print({heavy} & set(sys.modules))"

@@ -175,9 +175,8 @@ def test_models_that_share_a_training_keep_the_same_snapshots():
 
 
 def test_what_is_published_is_the_model_that_the_settings_are_about():
-    finish(made(publish={"username": "ada"}), "eng")
-    asked = graph(publish={"username": "ada"})
-    publish = asked.result("publish", "eng")
+    finish(configuration := made(publish={"username": "ada"}), "eng")
+    publish = (asked := Graph(configuration)).result("publish", "eng")
     asked.write(publish)
     assert STAGES["publish"].read(publish.settings_file).keys
     shutil.rmtree("converted")
