@@ -28,9 +28,7 @@ from helpers.results import report_results
 @pytest.fixture
 def asked(folder):
     """The results of a model, in this folder."""
-    graph = graph_of()
-    report_results.make(graph, "eng", {"blimp": ["eng"]})
-    return asked_of(graph, "eng")
+    return made(eng=["eng"])
 
 
 def graph_of(*suites: str, **models) -> Graph:
