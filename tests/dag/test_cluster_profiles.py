@@ -1,4 +1,4 @@
-"""Profiles name rules and resources that exist; `gridengine` and `generic` work with programs that stand in for the scheduler."""
+"""The profiles `gridengine` and `generic` work with programs that stand in for the scheduler."""
 
 import os
 
@@ -32,7 +32,7 @@ NEEDS += ["tokenizer:runtime=20"]
 
 
 @pytest.mark.parametrize("profile", ASKED)
-def test_jobs_are_submitted_and_are_seen_to_succeed_and_to_fail(workspace, tmp_path, profile):
+def test_jobs_are_submitted_and_are_seen_to_succeed_and_to_fail(workspace, tmp_path, monkeypatch, profile):
     for names, text in {("qsub", "SUBMIT"): SUBMIT, ("qstat", "SHOW"): SHOW}.items():
         for name in names:
             (tmp_path / name).write_text(text.replace("{folder}", str(tmp_path)))
@@ -41,12 +41,9 @@ def test_jobs_are_submitted_and_are_seen_to_succeed_and_to_fail(workspace, tmp_p
     workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}, "models": {"deu": {"tokenizer": too_many}}})
     targets = ["converted/eng", "converted/deu", "--until", "tokenizer"]
     options = ["--latency-wait", "5", "--retries", "0", "--max-status-checks-per-second", "20"]
-    done = run_module(
-        *("snakemake", "--snakefile", ROOT / "Snakefile", "--profile", ROOT / "profiles" / profile),
-        *(*targets, *NEEDS, *options),
-        cwd=workspace.path,
-        environment=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-    )
+    options += ["--snakefile", ROOT / "Snakefile", "--profile", ROOT / "profiles" / profile]
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = run_module("snakemake", *targets, *NEEDS, *options, cwd=workspace.path)
     output = done.stdout + done.stderr
     assert done.returncode == 1 and "1 job failed:\n  tokenizer deu-" in output, output
     asked = [path.read_text() for path in tmp_path.glob("*.asked")]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from conftest import ROOT, SMALL, Workspace, write_texts
+from conftest import ROOT
 from helpers.programs.prepared import run_module
 
 pytestmark = pytest.mark.slow
@@ -26,18 +26,14 @@ esac
 """
 
 
-def test_a_clone_is_used_by_the_python_of_the_environment(tmp_path):
-    prefix, folder = tmp_path / "conda", tmp_path / "results"
+def test_a_clone_is_used_by_the_python_of_the_environment(workspace, tmp_path):
+    prefix = tmp_path / "conda"
     (prefix / "bin").mkdir(parents=True)
     (prefix / "bin/conda").write_text(CONDA.format(prefix=prefix, python=sys.executable))
     (prefix / "bin/conda").chmod(0o755)
     (prefix / "bin/activate").write_text('export PATH="$1/bin:$PATH"\n')
-    workspace = Workspace(folder)
-    workspace.configure(SMALL)
-    write_texts(folder / "texts/eng", "eng")
     sources = str(ROOT / "workflow")
     environment = {"PATH": f"{prefix}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": sources}
-    arguments = workspace.arguments("converted/eng", "--until", "corpus", "--sdm", "conda")
-    run_module("snakemake", *arguments, cwd=folder, environment=environment, check=True)
-    assert (folder / "results/of/eng/corpus/manifest.json").is_file()
+    arguments = workspace.arguments("converted/eng", "-R", "corpus", "--until", "corpus", "--sdm", "conda")
+    run_module("snakemake", *arguments, cwd=workspace.path, environment=environment, check=True)
     assert (prefix / "ran").read_text().splitlines() == [sources]

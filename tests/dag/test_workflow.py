@@ -1,4 +1,4 @@
-"""The workflow as a whole: targets, profiles, names that do not exist, and what parsing it costs."""
+"""The workflow as a whole: targets, profiles, names that do not exist, what parsing it costs, and as a module."""
 
 import os
 import re
@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from babelmill.core.files import read_json
-from conftest import ROOT, Workspace, write_texts
+from conftest import ROOT, SMALL, Workspace, write_texts
+from helpers.programs.prepared import run_module
 
-PROFILES = sorted(path for path in (ROOT / "profiles").iterdir() if path.is_dir())
+RULES = {path.name: path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk")}
 
 
 @pytest.fixture
@@ -99,27 +100,24 @@ def test_the_way_to_a_first_model(fresh, monkeypatch):
     assert counted == [{"download": "9"}, dict.fromkeys(rules, "9") | {"tier1": "1"}]
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("profile", sorted((ROOT / "profiles").glob("*/")), ids=lambda path: path.name)
 def test_profiles_name_rules_that_exist(profile):
     """Snakemake ignores resources of a misspelt rule without a word. A profile `default` would override all others."""
     assert profile.name != "default"
     values = yaml.safe_load((profile / "profile.yaml").read_text())
-    text = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
-    rules = {*re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE)}
+    rules = {*re.findall(r"^(?:rule|checkpoint) (\w+):", "".join(RULES.values()), re.MULTILINE)}
     for key in ("set-resources", "set-threads", "set-scatter"):
         assert set(values.get(key) or {}) <= rules
     assert values["rerun-incomplete"] is values["show-failed-logs"] is True and values["rerun-triggers"] == "mtime"
     assert values["max-checksum-file-size"] == 0 and values["logger"] == ["babelmill"]
 
 
-def test_jobs_import_nothing_from_the_working_folder_or_another_projects_path(fresh):
+def test_jobs_import_nothing_from_the_working_folder(fresh):
     """With a Python of their own: `python -m` itself imports contextlib."""
     fresh.configure({"languages": {"eng": {"corpus": {"files": ["texts/*.txt"], "validation_share": 0.2}}}})
     write_texts(fresh.path / "texts", "eng")
-    for folder in (fresh.path, fresh.path / "other"):
-        folder.mkdir(exist_ok=True)
-        for name in ("contextlib", "random", "queue"):
-            (folder / f"{name}.py").write_text("raise SystemExit('not the library')")
+    for name in ("contextlib", "random", "queue"):
+        (fresh.path / f"{name}.py").write_text("raise SystemExit('not the library')")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     command = [Path(sys.executable).with_name("snakemake"), *fresh.arguments("converted/eng", "--until", "corpus")]
     subprocess.run(command, cwd=fresh.path, env=environment, check=True)
@@ -127,9 +125,8 @@ def test_jobs_import_nothing_from_the_working_folder_or_another_projects_path(fr
 
 
 def test_every_rules_file_is_documented_and_runs_its_settings_file():
-    for path in (ROOT / "workflow/rules").glob("*.smk"):
-        text = path.read_text()
-        assert text.startswith('"""'), f"{path.name} does not say what it takes and gives"
+    for path, text in RULES.items():
+        assert text.startswith('"""'), f"{path} does not say what it takes and gives"
         # Snakemake does not track `{config[...]}`, globals in shell and `run:`, and params by order and repr alone.
         assert not re.search(r"config\[|^\s+(run|params):", text, re.MULTILINE), path
         commands = re.findall(r"python -m babelmill\.\w+ {input\.settings:q} --threads {threads}", text)
@@ -151,8 +148,7 @@ def test_values_of_the_command_line_are_the_same_to_snakemake_and_to_the_command
 
 def test_what_the_rules_import_is_light(fresh):
     """Of what Snakemake imports itself, pandas among it, we ask for nothing."""
-    text = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
-    imports = re.findall(r"^from babelmill.*import.*", text, re.MULTILINE)
+    imports = re.findall(r"^from babelmill.*import.*", "".join(RULES.values()), re.MULTILINE)
     assert imports
     heavy = {"torch", "transformers", "tokenizers", "huggingface_hub", "wandb", "numpy", "pandas", "pyarrow"}
     written = f"Graph(loading.load()).write_settings('eng'); import sys; print({heavy} & set(sys.modules))"
@@ -175,3 +171,23 @@ def test_a_part_of_a_batch(fresh):
     models = [{model for rule, model in jobs if rule == "convert"} for jobs in parts]
     assert [len(part) for part in models] == [3, 3]
     assert not set.intersection(*models)
+
+
+@pytest.mark.slow
+def test_another_workflow_takes_this_one_as_a_module(tmp_path):
+    """Snakemake's own triggers, which a module must not change, count the inputs that a finished result has no more."""
+    guide = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (tmp_path / "Snakefile").write_text(code.replace("../babelmill/Snakefile", str(ROOT / "Snakefile")))
+    write_texts(tmp_path / "texts/eng", "eng")
+    values = {key: SMALL[key] for key in SMALL if key != "targets"}
+    (tmp_path / "settings.yaml").write_text(yaml.safe_dump({"title": "A study", "babelmill": values}))
+    done, refused = (
+        run_module("snakemake", "--dry-run", *options, cwd=tmp_path)
+        for options in (("--profile", ROOT / "profiles/local"), ("--cores", "1"))
+    )
+    assert done.returncode == 0, done.stderr
+    jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.MULTILINE))
+    stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert")
+    assert jobs == dict.fromkeys((*stages, "figures"), "1") | {"total": "8"}
+    assert refused.returncode == 1 and "error: --rerun-triggers: mtime is expected" in refused.stderr

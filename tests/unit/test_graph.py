@@ -175,10 +175,9 @@ def test_models_that_share_a_training_keep_the_same_snapshots():
 
 
 def test_what_is_published_is_the_model_that_the_settings_are_about():
-    finish(made(publish={"username": "ada"}), "eng")
-    asked = graph(publish={"username": "ada"})
-    publish = asked.result("publish", "eng")
-    asked.write(publish)
+    finish(configuration := made(publish={"username": "ada"}), "eng")
+    asked = Graph(configuration)
+    asked.write(publish := asked.result("publish", "eng"))
     assert STAGES["publish"].read(publish.settings_file).keys
     shutil.rmtree("converted")
     finish(made(publish={"username": "ada"}, card={"license": "mit"}), "eng")

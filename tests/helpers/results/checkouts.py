@@ -56,11 +56,14 @@ class Checkout:
         done = self.run("snakemake", *options, *arguments, check=check)
         return done.stdout + done.stderr
 
-    def would_run(self, *targets, profile: str | None = "local") -> list[str]:
-        """Return the rules that a dry run lists, with or without a profile, without repetition, in its order."""
+    def dry_run(self, *targets, profile: str | None = "local") -> str:
+        """Return what a dry run prints, with or without a profile."""
         options = ["--profile", self.path / "profiles" / profile] if profile else []
-        options += ["--configfile", "config/config.yaml", "--dry-run"]
-        output = self.snakemake(*options, "--", *targets)
+        return self.snakemake(*options, "--configfile", "config/config.yaml", "--dry-run", "--", *targets)
+
+    def would_run(self, *targets, profile: str | None = "local") -> list[str]:
+        """Return the rules that a dry run lists, without repetition, in its order."""
+        output = self.dry_run(*targets, profile=profile)
         rules = re.findall(r"^((?!total|all)\w+) +\d+$", output, re.MULTILINE)
         assert rules or "Nothing to be done" in output, output
         return list(dict.fromkeys(rules))

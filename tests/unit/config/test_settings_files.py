@@ -40,12 +40,8 @@ def train(**values: Any) -> dict:
     return {"train": values}
 
 
-def a_text(**values: Any) -> dict:
-    """Return a model of a text that is no language of the table."""
-    about = {"name": "Talk", "corpus": {"files": ["other.csv"]}}
-    return {"languages": {"talk": about | values}, "models": {"m": {"languages": ["talk"]}}}
-
-
+TALK = {"name": "Talk", "corpus": {"files": ["other.csv"]}}  # a text that is no language of the table
+A_TEXT = {"languages": {"talk": TALK}, "models": {"m": {"languages": ["talk"]}}}
 FOR_ALL = {"languages": {"eng": {}, "deu": {}}}
 OF_HUB = {"languages": {code: {"corpus": {"files": []}} for code in ("eng", "deu")}}
 FILTERED = {"corpus": {"language_filter": {"model": "py3langid"}}}
@@ -62,11 +58,13 @@ LABELS = {"preset": "labels_tiny", "corpus": {"label_columns": ["label"]}, "pred
 LINEAR = LABELS | {"predict": CENSUS | {"method": "linear"}}
 SPELT = LABELS | {"labels": {"code": "general"}}
 A_LANGUAGE_MODEL = OTHER | {"preset": "tiny", "train": {"freeze": "none"}}
-WITH_A_LANGUAGE_MODEL = {"models": {"m": {"languages": ["eng", "deu"]}, "other": A_LANGUAGE_MODEL}}
 ITEMS = {key: PAIRS[key] for key in ("files", "languages")}
 CHOICES = {"suites": {"own": ITEMS | {"kind": "choices", "scored": "whole", "options": ["{good}", "{bad}"]}}}
-OF_CHALLENGE = {"suites": {"own": PAIRS | {"challenge_files": ["full_eval/{language}.csv"]}}}
-ROWS_OF_CHALLENGE = {"tasks": {"own": TASK | {"train": ["{evaluation_data}/full_eval/eng.csv"]}}}
+OF_CHALLENGE = {
+    "suites": {"own": PAIRS | {"challenge_files": ["full_eval/{language}.csv"]}},
+    "tasks": {"own": TASK | {"train": ["{evaluation_data}/full_eval/eng.csv"]}},
+    "evaluation_data": "data",
+}
 READING = {"suites": {"own": ITEMS | {"kind": "reading"}}}
 OF_WORDS = {"kind": "tagging", "train": ["a.conll"], "test": ["b.conll"], "language": "eng", "word": 1, "label": 2}
 WORDS = {"tasks": {"own": OF_WORDS}}
@@ -74,13 +72,9 @@ FEW = {"languages": ["eng", "deu"], "evaluation": {"suites": ["blimp"], "snapsho
 FEW_WORDS = FEW | {"train": {"max_words": "1M", "max_steps": None}}
 IN_NO_CHALLENGE = {"models": {"m": FEW_WORDS}}
 IN_CHALLENGE = {"models": {"m": FEW_WORDS | {"submission": "babylm_2026_strict_small"}}}
-
-
-ROWS_TOO = OF_CHALLENGE | ROWS_OF_CHALLENGE | {"evaluation_data": "data"}
 LONGER_ROWS = train(sequence_lengths=[16, 32, 64]) | {"evaluation": {"sequence_length": 64}}
-ON_ANOTHER = LABELS | CONTINUED | WITH_A_LANGUAGE_MODEL
+ON_ANOTHER = LABELS | CONTINUED | {"models": BASE["models"] | {"other": A_LANGUAGE_MODEL}}
 ENGLISH_PAIRS = {"suites": {"own": PAIRS | {"files": ["eng.csv"], "languages": {}, "language": "eng"}}}
-A_TEXT = a_text()
 
 
 class Instead(dict):
@@ -94,7 +88,7 @@ KEYS = """
 - | - | - | {targets: [deu], groups: {mine: [eng]}, experiments: {seeds: {base: m, seeds: 2}}}
 - | tokenizer | - | {preset: small}
 - | train | - | {preset: [tiny, tuned]}
-- | suite task | ROWS_TOO | {evaluation_data: more}
+- | suite task | OF_CHALLENGE | {evaluation_data: more}
 models | tokenizer | - | {languages: [eng], like: other, preset: small}
 models | submission | IN_NO_CHALLENGE | {submission: babylm_2026_strict_small}
 models | train | - | {preset: [tiny, tuned]}
@@ -207,7 +201,12 @@ def cases() -> Iterator[tuple[str, Any, str, str]]:
         group, first, more, values = line.replace("- |", "|").split("|", 3)
         for key, value in yaml.safe_load(values).items():
             yield f"{group.strip()}.{key}".lstrip("."), value, first, more.strip()
-    yield "languages.language", Instead(a_text(language="eng")), "suite task", "A_TEXT"
+    yield (
+        "languages.language",
+        Instead(A_TEXT | {"languages": {"talk": TALK | {"language": "eng"}}}),
+        "suite task",
+        "A_TEXT",
+    )
     yield "suites.kind", Instead(READING), "suite", ""
     yield "tasks.kind", Instead(WORDS), "task", ""
 
@@ -229,16 +228,11 @@ def layer(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def files() -> Iterator[str]:
-    """Yield the names of the tables that the configuration names."""
-    yield from ("eng", "deu", "other", "a", "b", "census")
-    yield from (f"{data}/full_eval/{code}" for data in ("data", "more") for code in ("eng", "deu"))
-
-
 @pytest.fixture
 def project(folder):
     """The files that the configuration names."""
-    for name in files():
+    of_challenge = [f"{data}/full_eval/{code}" for data in ("data", "more") for code in ("eng", "deu")]
+    for name in ("eng", "deu", "other", "a", "b", "census", *of_challenge):
         Path(f"{name}.csv").parent.mkdir(parents=True, exist_ok=True)
         Path(f"{name}.csv").write_text(f"{COLUMNS}\n{ROWS}{name},b,c,d,e,f,3\n")
     for name in "ab":
@@ -362,13 +356,3 @@ def test_settings_files_are_written_where_they_differ(folder):
     again = {path for path in Path("results/settings").glob("*/*.json") if path.stat().st_mtime != 1}
     assert again == {written[stage] for stage in ("train", "convert", "run")}
     assert TrainStage.read(written["train"]).languages == ["eng"]
-
-
-def test_predictions_of_a_model_without_labels_and_of_no_table_are_refused(project):
-    refuse = STAGES["predict"].refuse
-    with pytest.raises(UserError, match=r"model eng learns no labels \(train\.objective\)"):
-        refuse(made := configuration(TEXT), made.model("eng"), "census")
-    refuse(made := configuration(BASE | LABELS), made.model("m"), "census")
-    Path("census.csv").unlink()
-    with pytest.raises(UserError, match=r"predict\.tables\.census of model m: census\.csv: no such file"):
-        refuse(made, made.model("m"), "census")

@@ -23,14 +23,6 @@ def texts(folder):
     Path("texts/b.txt").write_text("four")
 
 
-@pytest.fixture
-def hashed(monkeypatch) -> list[str]:
-    """The files that were read, in order."""
-    read, whole = [], local_sources.sha256
-    monkeypatch.setattr(local_sources, "sha256", lambda path: read.append(path) or whole(path))
-    return read
-
-
 def write(path: str, text: str) -> None:
     time.sleep(0.05)  # file systems count the time of a change in steps of some ms
     Path(path).write_text(text)
@@ -41,7 +33,9 @@ def snapshot() -> dict:
     return local_sources.of_files(expand_glob(PATTERN))
 
 
-def test_what_stays_is_not_read_again(hashed):
+def test_what_stays_is_not_read_again(monkeypatch):
+    hashed, whole = [], local_sources.sha256
+    monkeypatch.setattr(local_sources, "sha256", lambda path: hashed.append(path) or whole(path))
     entry = snapshot()
     assert (entry["files"], entry["bytes"]) == (2, 7) and hashed == ["texts/a.txt", "texts/b.txt"]
     hashed.clear()

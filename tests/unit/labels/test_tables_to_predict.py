@@ -86,9 +86,14 @@ def test_the_folder_says_whether_the_training_had_contexts(corpus, there):
     assert completed({"labels": {}}, {"labels": {"codes": []}}, sections)["labels"] == {"contexts": there}
 
 
-def test_a_column_that_is_not_there_is_found_before_the_training(folder):
+def test_what_cannot_be_predicted_is_found_before_the_training(folder):
     Path("census.csv").write_text("id,occupation\n1,fisher\n")
     configuration = Configuration([("test", {"models": {"occ": OCC}})])
-    line = "text_column = 'text': a column of census.csv is expected: id, occupation"
-    with pytest.raises(UserError, match=f"predict.tables.census of model occ: {line}"):
-        PredictStage.refuse(configuration, configuration.model("occ"), "census")
+    column = "text_column = 'text': a column of census.csv is expected: id, occupation"
+    for model, table, line in (
+        ("eng", "census", r"model eng learns no labels \(train\.objective\)"),
+        ("occ", "census", f"predict.tables.census of model occ: {column}"),
+        ("occ", "letters", r"predict\.tables\.letters of model occ: letters\.csv: no such file"),
+    ):
+        with pytest.raises(UserError, match=line):
+            PredictStage.refuse(configuration, configuration.model(model), table)
