@@ -23,7 +23,7 @@ from helpers.programs.prepared import run_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("models of transformers")]
 
-OBJECTIVES = {"gpt2": "causal", "llama": "causal", "bert": "masked", "modernbert": "diffusion"}
+OBJECTIVES = {"gpt2": "causal", "bert": "masked", "modernbert": "diffusion", "llama": "causal"}
 MODELS = {
     kind: {
         "languages": ["eng"],
