@@ -112,6 +112,9 @@ def write_texts(folder: Path, language: str, documents: int = 60) -> None:
 class Workspace:
     """Holds a folder in which the workflow runs, like a user's checkout."""
 
+    project = ROOT  # whose workflow it is
+    environment: dict[str, str] | None = None  # None: that of the tests
+
     def __init__(self, path: Path):
         self.path = path
 
@@ -125,19 +128,19 @@ class Workspace:
 
     def arguments(self, *arguments) -> list[str]:
         """Return the arguments of Snakemake to run the workflow here."""
-        options = ["--snakefile", ROOT / "Snakefile", "--cores", 1, "--resources", "gpu=0", "--directory", self.path]
-        return [*map(str, [*options, *arguments])]
+        options = ["--snakefile", self.project / "Snakefile", "--directory", self.path]
+        return [*map(str, [*options, "--cores", 1, "--resources", "gpu=0", *arguments])]
 
     def command(self, *arguments) -> list[str]:
         """Return the command of Snakemake, for a test that starts it, signals it and waits for it."""
         return [sys.executable, "-m", "snakemake", *self.arguments(*arguments)]
 
     def snakemake(self, *arguments, check: bool = True) -> subprocess.CompletedProcess:
-        return run_module("snakemake", *self.arguments(*arguments), check=check)
+        return run_module("snakemake", *self.arguments(*arguments), environment=self.environment, check=check)
 
     def python(self, *arguments, check: bool = False) -> subprocess.CompletedProcess:
         """Run Python in this folder."""
-        return run_python(*arguments, cwd=self.path, check=check)
+        return run_python(*arguments, cwd=self.path, environment=self.environment, check=check)
 
     def babelmill(self, *arguments) -> str:
         """Return what a command prints."""

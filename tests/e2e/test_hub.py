@@ -58,7 +58,7 @@ def test_from_a_hub_repository(trained, version, tmp_path):
     folder = trained / "export"
     with HubServer() as hub:
         hub.commit("models/someone/model", {path.name: path.read_bytes() for path in folder.iterdir()})
-        few = "every_weight or variants or fill_mask or text_generation or config_and_tokenizer"
+        few = "every_weight or variants or pipelines or config_and_tokenizer"
         check("someone/model", version, tmp_path, "-k", few, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0")
 
 

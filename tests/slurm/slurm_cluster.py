@@ -6,7 +6,6 @@ There is one cluster per machine. Each test looks at the jobs of its own folder 
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -20,7 +19,7 @@ import pytest
 from babelmill.commands.progress import metrics
 from conftest import ROOT, Workspace
 from helpers.programs import held
-from helpers.programs.background import Background, wait
+from helpers.programs.background import Background, trainers, wait
 from helpers.programs.prepared import VARIABLE
 
 HERE = Path(__file__).parent
@@ -34,10 +33,6 @@ sys.exit(main())
 """
 
 
-class Refused(Exception):
-    """A command of SLURM failed; what it said."""
-
-
 Job = namedtuple("Job", "number state node partition folder comment")  # a line of squeue
 
 
@@ -45,12 +40,11 @@ class Cluster:
     """Asks SLURM, and does things to it."""
 
     @staticmethod
-    def ask(*command, patience: float = 120) -> str:
+    def ask(*command) -> str:
         """Return what a command of SLURM says. A busy controller may answer nobody for some time: it is asked again."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + 120
         while (done := subprocess.run([*map(str, command)], capture_output=True, text=True)).returncode:
-            if time.monotonic() > end:
-                raise Refused(f"{shlex.join(map(str, command))}: {done.stderr.strip()}")
+            assert time.monotonic() < end, f"{command}: {done.stderr.strip()}"
             time.sleep(1)
         return done.stdout
 
@@ -62,10 +56,8 @@ class Cluster:
 
     def limit(self, number: str, minutes: int) -> bool:
         """Set the limit of a job. Return whether SLURM did it: it refuses while the job is ending."""
-        with contextlib.suppress(Refused):
-            self.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}", patience=0)
-            return True
-        return False
+        command = ["scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}"]
+        return not subprocess.run(command, capture_output=True).returncode
 
     def seconds_left(self, number: str) -> float:
         """Return how much is left of a running job's time; 0 if it is not running."""
@@ -139,8 +131,9 @@ class Run(Background):
         self.cluster = cluster
         super().__init__(command, workspace.path, os.environ | ({held.VARIABLE: hold} if hold else {}))
 
-    def training(self, model: str) -> "Training":
-        return Training(self, model)
+    @property
+    def training(self) -> "Training":
+        return Training(self)
 
 
 @pytest.fixture
@@ -162,15 +155,15 @@ def start(cluster):
 
 
 class Training:
-    """Watches a training job: what its files say, and its processes."""
+    """Watches the training of `eng`: what its files say, and its processes."""
 
-    def __init__(self, run: Run, model: str):
-        self.run, self.path, self.cluster, self.model = run, run.folder, run.cluster, model
+    def __init__(self, run: Run):
+        self.run, self.path, self.cluster = run, run.folder, run.cluster
 
     @property
     def name(self) -> str:
         """Return the name of its result, which a link says once the run has begun."""
-        return (self.path / "results/of" / self.model / "train").resolve().name
+        return (self.path / "results/of/eng/train").resolve().name
 
     @property
     def settings(self) -> str:
@@ -256,10 +249,5 @@ class Training:
 
     def _commands(self) -> list[psutil.Process]:
         """Return those with the command line and the environment of the processes that train."""
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            command = process.info["cmdline"] or []
-            with contextlib.suppress(psutil.Error):
-                if "-u" in command and self.settings in command and Path(process.cwd()) == self.path:
-                    found.append(process)
-        return found
+        needed = {"-u", self.settings}
+        return [process for process in trainers(self.path) if needed <= {*process.info["cmdline"]}]

@@ -36,7 +36,7 @@ def test_preempted_and_then_without_its_node(workspace, cluster, start):
     (workspace.path / "profile.yaml").write_text(text)
     until_train = ("converted/eng", "--until", "train")
     run = start(workspace, *until_train, *THREADS, profile=workspace.path, hold="vote +21")
-    training = run.training("eng")
+    training = run.training
 
     training.wait("training", lambda: training.step >= 20)
     before, node = training.step, training.job.node

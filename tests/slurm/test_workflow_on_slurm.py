@@ -53,7 +53,7 @@ def test_end_to_end_with_a_failure(workspace, cluster, start):
         summary,
     )
     assert (workspace.path / "converted/eng/manifest.json").is_file()
-    assert "2 x cpu" in run.training("eng").printed
+    assert "2 x cpu" in run.training.printed
     assert "No such file" not in summary
 
     for rule, (megabytes, minutes, threads) in RESOURCES.items():
@@ -93,7 +93,7 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     text = text.replace("gpu: 8 ", "gpu: 4 ").replace("--gpus-per-node=4", "--gpus-per-node=2")
     (workspace.path / "profile.yaml").write_text(text)
     run = start(workspace, *UNTIL_TRAIN, profile=workspace.path, hold="vote +21")
-    training = run.training("eng")
+    training = run.training
     training.reach_its_time_limit()
 
     def come_back() -> list[str]:
@@ -121,7 +121,7 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
     workspace.configure(values)
     first = start(workspace, *UNTIL_TRAIN, hold="vote 21")
-    training = first.training("eng")
+    training = first.training
     training.wait("training", lambda: training.step >= 20)
     training.signal(signal.SIGSTOP)
     job, step = training.job, training.step

@@ -13,6 +13,7 @@ from babelmill.graph import Graph, Result
 from helpers.stages import any_settings
 
 PHENOMENA = ("anaphor_agreement", "argument_structure", "binding", "control_raising", "ellipsis", "islands<b>")
+STEPS = 2000  # of each training
 
 
 def put(result: Result, files: Iterable[str] = (), figures: Any = None, **settings: Any) -> None:
@@ -23,18 +24,18 @@ def put(result: Result, files: Iterable[str] = (), figures: Any = None, **settin
     manifest.write(result.path, any_settings(result.stage.stage, **asked), files, upstream, figures)
 
 
-def record_of(draw: random.Random, steps: int) -> list[dict[str, Any]]:
+def record_of(draw: random.Random) -> list[dict[str, Any]]:
     """Return the record of a hybrid run: a line per twentieth step, and ten validations."""
     lines, level = [], draw.uniform(2.4, 3.6)
-    for step in range(20, steps + 1, 20):
-        done = step / steps
+    for step in range(20, STEPS + 1, 20):
+        done = step / STEPS
         loss = {k: level + add + 6 * math.exp(-6 * done) for k, add in (("masked", 0.4), ("causal", 0.0))}
         train = {f"loss_{k}": value + draw.gauss(0.1, 0.05) for k, value in loss.items()}
         line = {"step": step, "kind": "train", "loss": sum(train.values()) / 2, **train, "tokens": step * 32768}
         line |= {"epoch": 10 * done, "tokens_per_second": 90000.0, "energy": 90.0, "mask_rate": 0.2}
         line |= {"learning_rate": 0.01 * min(1, done / 0.02) * (0.55 + 0.45 * math.cos(math.pi * done))}
         lines.append(line | {"sequence_length": 128 if done < 0.7 else 256 if done < 0.9 else 512})
-        if step % (steps // 10) == 0:
+        if step % (STEPS // 10) == 0:
             averaged = {f"ema_loss_{k}": value - 0.15 * (1 - done) - 0.05 for k, value in loss.items()}
             last = {f"loss_{k}": value for k, value in loss.items()}
             lines.append({"step": step, "kind": "validation", "loss": sum(loss.values()) / 2, **last, **averaged})
@@ -98,32 +99,18 @@ def scores_of(
     for point in snapshots:
         middle = 0.5 + 0.08 * math.log10(1 + point)
         now = {"methods": {name: method(name, middle) for name in ("causal", "masked", "fused")}}
-        about = {
-            "name": f"chck_{point:g}M",
-            "million_words": point,
-            "words": round(1e6 * point),
-            "tokens": 5e5 * point,
-            "step": int(point * 40),
-        }
-        kept.append(about | {"languages": dict.fromkeys(languages, now)})
-    more = {"snapshots": kept} if kept else {}
-    return {
-        "suite": suite,
-        "headline": headline,
-        "max_masked_items": max_masked_items,
-        "languages": found,
-    } | more
+        about = {"name": f"chck_{point:g}M", "million_words": point, "words": round(1e6 * point), "tokens": 5e5 * point}
+        kept.append(about | {"step": int(point * 40), "languages": dict.fromkeys(languages, now)})
+    about = {"suite": suite, "headline": headline, "max_masked_items": max_masked_items, "languages": found}
+    return about | ({"snapshots": kept} if kept else {})
 
 
 def make(
     graph: Graph,
     model: str,
     suites: dict[str, list[str]],
-    steps: int = 2000,
     snapshots: Iterable[float] = (),
     max_masked_items: int | str = "all",
-    phenomena: Iterable[str] = PHENOMENA,
-    trained: dict[str, Any] | None = None,
 ) -> None:
     """Write the results of a model into the present folder.
 
@@ -131,10 +118,7 @@ def make(
         graph: where its results are.
         model: its name.
         suites: {suite: codes that it covers}.
-        steps: of its training.
-        snapshots: scored, after so many million words.
-        max_masked_items, phenomena: see `scores_of`.
-        trained: more figures of its training.
+        snapshots, max_masked_items: see `scores_of`.
     """
     languages = list(graph.configuration.languages_of(model))
     draw = random.Random(f"{model} {languages}")
@@ -145,10 +129,9 @@ def make(
     put(graph.result("tokenizer", model), figures={"vocab_size": 16384, "report": {}})
     train = graph.result("train", model)
     train.path.mkdir(parents=True, exist_ok=True)
-    record = record_of(draw, steps)
-    (train.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
-    figures = {"parameters": 31_400_000, "steps": steps, "tokens": steps * 32768, "epochs": 10.0}
-    put(train, ["metrics.jsonl"], figures | (trained or {}))
+    (train.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record_of(draw)))
+    figures = {"parameters": 31_400_000, "steps": STEPS, "tokens": STEPS * 32768, "epochs": 10.0}
+    put(train, ["metrics.jsonl"], figures)
     put(graph.result("export", model), export={"default_variant": "ema"})
     evaluate = graph.result("evaluate", model)
     write_json(evaluate.path / "evaluation.json", evaluation_of(draw, languages))
@@ -156,5 +139,5 @@ def make(
     for suite, covered in suites.items():
         score = graph.result("score", model, suite)
         mine = [code for code in languages if code in covered]
-        write_json(score.path / "scores.json", scores_of(draw, suite, mine, snapshots, max_masked_items, phenomena))
+        write_json(score.path / "scores.json", scores_of(draw, suite, mine, snapshots, max_masked_items))
         put(score, ["scores.json"])
