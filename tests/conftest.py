@@ -48,6 +48,13 @@ SMALL = {
     },
 }
 
+
+def one_layer(train: dict, **run) -> dict:
+    """Return the settings of such a model of one layer; `train`: more of that section, `run`: its own."""
+    model = SMALL["model"] | {"num_hidden_layers": 1}
+    return SMALL | {"model": model, "train": SMALL["train"] | train, "run": {"log_every": 1, **run}}
+
+
 # Its weights grow a hundredfold at each step, until they are not finite.
 EXPLODING = {"optimizer": "adamw", "learning_rate": 10.0, "weight_decay": 10.0, "warmup": 0.0, "max_steps": 40}
 
@@ -128,8 +135,8 @@ class Workspace:
 
     def arguments(self, *arguments) -> list[str]:
         """Return the arguments of Snakemake to run the workflow here."""
-        options = ["--snakefile", self.project / "Snakefile", "--directory", self.path]
-        return [*map(str, [*options, "--cores", 1, "--resources", "gpu=0", *arguments])]
+        options = ["--snakefile", self.project / "Snakefile", "--cores", 1, "--resources", "gpu=0"]
+        return [*map(str, [*options, "--directory", self.path, *arguments])]
 
     def command(self, *arguments) -> list[str]:
         """Return the command of Snakemake, for a test that starts it, signals it and waits for it."""

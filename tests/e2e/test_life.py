@@ -1,6 +1,5 @@
 """The workflow as a user lives with it: interrupted, damaged, changed and changed back, fed with bad input."""
 
-import copy
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ import pytest
 
 from babelmill.commands.earlier_runs import snakemake_here
 from babelmill.core.files import sha256
-from conftest import ROOT, SMALL, Workspace
+from conftest import ROOT, SMALL, Workspace, one_layer
 from helpers.damage import flip_a_bit
 from helpers.programs import held
 from helpers.programs.background import Background, trainers, wait
@@ -19,16 +18,8 @@ from helpers.programs.prepared import START, VARIABLE
 
 pytestmark = pytest.mark.slow
 
+LONG = one_layer({"max_steps": 90}, checkpoint_every=10, validate_every=30)  # enough to be interrupted in the middle
 TRAINED = ("converted/eng", "--until", "train", "--rerun-incomplete")
-
-
-def long_run() -> dict:
-    """The small model with one layer, trained for long enough to be interrupted in the middle."""
-    values = copy.deepcopy(SMALL)
-    values["model"]["num_hidden_layers"] = 1
-    values["train"]["max_steps"] = 90
-    values["run"] = {"log_every": 1, "checkpoint_every": 10, "validate_every": 30}
-    return values
 
 
 def outcome(workspace) -> tuple[list[str], list[tuple]]:
@@ -41,14 +32,14 @@ def outcome(workspace) -> tuple[list[str], list[tuple]]:
 def undisturbed(built, tmp_path_factory):
     """The outcome of the run that nobody interrupts."""
     workspace = Workspace(shutil.copytree(built, tmp_path_factory.mktemp("undisturbed") / "work", symlinks=True))
-    workspace.configure(long_run())
+    workspace.configure(LONG)
     workspace.snakemake(*TRAINED)
     return outcome(workspace)
 
 
 def start(workspace) -> Background:
     """Snakemake, whose jobs run in forks, once training has made a checkpoint, and waits."""
-    workspace.configure(long_run())
+    workspace.configure(LONG)
     shutil.rmtree(workspace.path / "results/checkpoints")
     jobs = f"import sys; sys.executable = {os.environ[VARIABLE] + '/python'!r}; {START}"
     command = [sys.executable, "-c", jobs, *workspace.command("converted/eng", "--rerun-incomplete")[2:]]
@@ -131,10 +122,8 @@ def test_no_secret_gets_into_a_file(workspace, hub, monkeypatch, tmp_path):
     for name, value in (secrets | {"WANDB_MODE": "offline"}).items():
         monkeypatch.setenv(name, value)
     hub.tokens = {secrets["HF_TOKEN"]}
-    values = copy.deepcopy(SMALL)
-    values["run"] |= {"tracking": "wandb"}
-    values["train"] |= {"seed": 2}
-    workspace.configure(values)
+    changed = {"run": SMALL["run"] | {"tracking": "wandb"}, "train": SMALL["train"] | {"seed": 2}}
+    workspace.configure(SMALL | changed)
     done = workspace.snakemake("published/eng.json", "--verbose", "--printshellcmds")
     (repository,) = hub.repositories.values()
     written = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -137,7 +137,3 @@ class Browser:
         """Write a picture of the page."""
         data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
         path.write_bytes(base64.b64decode(data))
-
-    def printed(self) -> bytes:
-        """Return the page as a PDF."""
-        return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])

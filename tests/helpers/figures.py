@@ -208,9 +208,8 @@ def plan_figures(folder: Path) -> dict:
         of_plan: dict[str, Any] = {"steps": plan.steps, "tokens": plan.tokens_until(plan.steps)}
         of_plan["learning rates"] = [plan.step(step).learning_rate for step in range(0, plan.steps, 3)]
         for number in steps:
-            step, rows = plan.step(number), {}
-            for field in ("language", "row", "number"):
-                rows[field] = getattr(step.rows, field).tolist()
+            step = plan.step(number)
+            rows = {field: getattr(step.rows, field).tolist() for field in ("language", "row", "number")}
             rows["masked"] = (step.rows.kind == 0).astype(int).tolist()
             for kind, field in enumerate(("masked_targets", "causal_targets")):
                 rows[field] = np.where(step.rows.kind == kind, step.rows.targets, 0).tolist()

@@ -3,12 +3,11 @@
 The test of several nodes (`test_workflow_on_slurm.py`) has the time limit.
 """
 
-import copy
 import signal
 
 import pytest
 
-from conftest import ROOT, SMALL
+from conftest import ROOT, one_layer
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
@@ -17,19 +16,11 @@ STEPS = 300
 THREADS = ("--set-threads", "train=2")  # so that sums are cut alike everywhere
 
 
-def long_run() -> dict:
-    """Return settings of a model of one layer, with hardly a checkpoint but those that are saved on leaving."""
-    values = copy.deepcopy(SMALL)
-    values["model"]["num_hidden_layers"] = 1
-    values["train"]["max_steps"] = STEPS
-    values["run"] = {"log_every": 1, "checkpoint_every": 240, "validate_every": 0}
-    return values
-
-
 @pytest.mark.timeout(1200)
 def test_preempted_and_then_without_its_node(workspace, cluster, start):
     """The weights are those of a run that nothing disturbed, bit for bit, and every step is logged once."""
-    workspace.configure(long_run() | {"resources": {"gpus": 2}})
+    few = {"checkpoint_every": 240, "validate_every": 0}  # hardly a checkpoint but those that are saved on leaving
+    workspace.configure(one_layer({"max_steps": STEPS}, **few) | {"resources": {"gpus": 2}})
     alone = cluster.train_without(workspace, *THREADS, "--cores", "2", "--resources", "gpu=2")
     text = (ROOT / "profiles/slurm/profile.yaml").read_text()
     text = text.replace("slurm_partition: gpu", "slurm_partition: fragile", 1)  # of training

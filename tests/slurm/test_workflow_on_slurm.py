@@ -1,6 +1,5 @@
 """The whole workflow runs on a cluster: what each job asks for, several nodes, failures, a crash of the login node."""
 
-import copy
 import re
 import shutil
 import signal
@@ -8,14 +7,15 @@ import signal
 import pytest
 from safetensors.torch import load_file
 
-from conftest import ROOT, SMALL
+from conftest import ROOT, SMALL, one_layer
 from helpers.programs.background import wait
 from helpers.training.training_data import UNDISTURBED, largest_difference
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
 
-TWO = SMALL | {"resources": {"gpus": 2}}
+TWO = {"resources": {"gpus": 2}}
+RARELY = {"checkpoint_every": 1000, "validate_every": 0}
 RESOURCES = {  # megabytes, minutes, threads, by the rules
     "corpus": (8000, 240, 8),
     "tokenizer": (24_000, 120, 8),
@@ -33,7 +33,7 @@ def test_end_to_end_with_a_failure(workspace, cluster, start):
     for made in [*(workspace.path / "results").glob("*/eng-*"), workspace.path / "converted"]:
         shutil.rmtree(made)
     models = {"greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}}}
-    workspace.configure(TWO | {"models": models, "groups": {"mine": ["eng", *models]}})
+    workspace.configure(SMALL | TWO | {"models": models, "groups": {"mine": ["eng", *models]}})
     text = (ROOT / "profiles/slurm/profile.yaml").read_text()
     for key, value in {"slurm_account": "babelmill", "qos": "normal", "constraint": "standin"}.items():
         text, found = re.subn(rf"(?m)^  # {key}: \w+", f"  {key}: {value}", text)
@@ -83,11 +83,8 @@ def test_a_job_that_slurm_does_not_take(workspace, start):
 @pytest.mark.timeout(900)  # it waits for a time limit, which SLURM counts in minutes
 def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     """The shipped profile, with two GPUs a node instead of four; its time limit comes in between."""
-    values = copy.deepcopy(TWO)
-    values["model"]["num_hidden_layers"] = 1
-    values["train"] |= UNDISTURBED | {"max_steps": 400}  # longer than a busy SLURM takes to answer
-    values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
-    workspace.configure(values)
+    steps = {"max_steps": 400}  # longer than a busy SLURM takes to answer
+    workspace.configure(one_layer(UNDISTURBED | steps, **RARELY) | TWO)
     alone = cluster.train_without(workspace)
     text = (ROOT / "profiles/slurm-multinode/profile.yaml").read_text()
     text = text.replace("gpu: 8 ", "gpu: 4 ").replace("--gpus-per-node=4", "--gpus-per-node=2")
@@ -115,11 +112,7 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
 
 def test_a_crash_of_the_login_node(workspace, cluster, start):
     """A second Snakemake is refused; after a crash the job that still runs is cancelled, and a new one goes on."""
-    values = copy.deepcopy(TWO)
-    values["model"]["num_hidden_layers"] = 1
-    values["train"]["max_steps"] = 100
-    values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
-    workspace.configure(values)
+    workspace.configure(one_layer({"max_steps": 100}, **RARELY) | TWO)
     first = start(workspace, *UNTIL_TRAIN, hold="vote 21")
     training = first.training
     training.wait("training", lambda: training.step >= 20)

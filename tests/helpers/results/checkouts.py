@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from conftest import ROOT, Workspace
@@ -23,6 +24,10 @@ class Checkout(Workspace):
     def environment(self) -> dict[str, str]:
         package = {"PYTHONPATH": f"{self.project / 'workflow'}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
         return {**os.environ, **package}
+
+    def snakemake(self, *arguments, check: bool = True) -> subprocess.CompletedProcess:
+        """Run it in the folder: the end of a dry run with `--directory` alone names no edited modules."""
+        return self.python("-m", "snakemake", *self.arguments(*arguments), check=check)
 
     def edit(self, name: str, old: str, new: str) -> None:
         """Replace a text that must be in a file exactly once."""

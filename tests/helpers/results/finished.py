@@ -1,11 +1,10 @@
 """Make a finished tree of results without running anything: each file a few bytes, each manifest as the stage writes it."""
 
 from babelmill.config.resolve import Configuration
-from babelmill.core import manifest
 from babelmill.core.files import sha256
 from babelmill.core.local_sources import expand_glob
 from babelmill.graph import Graph
-from helpers.stages import any_settings
+from helpers.results.report_results import put
 
 FILES = {
     "corpus": ("train.parquet", "validation.parquet"),
@@ -33,7 +32,5 @@ def finish(configuration: Configuration, *models: str) -> None:
                 (result.path / name).write_text(f'"{text}"' if name == "config.json" else text)
             paths = sorted({path for pattern in result.asked.get("sources", {}) for path in expand_glob(pattern)})
             figures = {"sources": [{"path": path, "sha256": sha256(path)} for path in paths]}
-            about = any_settings(result.stage.stage)
-            about.raw = result.asked
-            manifest.write(result.path, about, names, [source.path for source in result.upstream], figures)
+            put(result, names, figures)
         graph.begin(model)
