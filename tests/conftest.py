@@ -165,14 +165,40 @@ class Workspace:
     def would_run(self, *arguments, targets=("converted/eng", "converted/deu")) -> set[tuple[str, str]]:
         """Return (rule, model or the label of the result) of each job that a dry run lists."""
         output = self.snakemake(*targets, "--dry-run", *arguments).stdout
-        jobs = set()
-        for block in re.split(r"\n(?=\[)", output):
-            rule = re.search(r"^(?:local)?rule (\w+):", block, re.MULTILINE)
-            wildcards = re.search(r"^ +wildcards: (.*)", block, re.MULTILINE)
-            if rule and wildcards:
-                value = wildcards[1].split(",")[0].split("=")[1]
-                jobs.add((rule[1], re.sub(r"-[0-9a-f]{10}$", "", value)))
-        return jobs
+        jobs = re.findall(r"^(?:local)?rule (\w+):\n(?: .*\n)*? +wildcards: \w+=([^,\n]+)", output, re.MULTILINE)
+        return {(rule, re.sub(r"-[0-9a-f]{10}$", "", result)) for rule, result in jobs}
+
+
+class Checkout(Workspace):
+    """Holds a folder in which a copy of the project is used, as by somebody who changed the code or upgraded."""
+
+    def __init__(self, project: Path, path: Path):
+        """Copy the project to `project`; `path` is the folder that all commands run in."""
+        super().__init__(path)
+        self.project = project
+        for name in ("workflow", "config", "profiles", "envs"):
+            shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("*.egg-info"))
+        for name in ("Snakefile", "CHANGELOG.md"):
+            shutil.copy(ROOT / name, project / name)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        package = {"PYTHONPATH": f"{self.project / 'workflow'}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**os.environ, **package}
+
+    def snakemake(self, *arguments, check: bool = True) -> subprocess.CompletedProcess:
+        """Run it in the folder: the end of a dry run with `--directory` alone names no edited modules."""
+        return self.python("-m", "snakemake", *self.arguments(*arguments), check=check)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace a text that must be in a file exactly once."""
+        source = (self.project / name).read_text(encoding="utf-8")
+        assert source.count(old) == 1, f"{name} has {old!r} {source.count(old)} times"
+        (self.project / name).write_text(source.replace(old, new), encoding="utf-8")
+
+    def package(self, name: str, old: str, new: str) -> None:
+        """Edit a module of the package."""
+        self.edit(f"workflow/babelmill/{name}", old, new)
 
 
 def made_once(tmp_path_factory, name: str, make) -> Path:

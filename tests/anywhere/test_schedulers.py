@@ -100,7 +100,7 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
         return len(before) == times and " loss " in now
 
     run = start(*to_train)
-    (training,) = wait("training", lambda: goes_on(0) and trainers(workspace.path))
+    training = wait("training", lambda: goes_on(0) and trainers(workspace.path))[0]
     (job,) = cluster.jobs()
     training.send_signal(signal.SIGTERM)
     wait("another turn", lambda: goes_on(1))

@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 from babelmill.core import manifest
-from conftest import SMALL
-from helpers.results.checkouts import Checkout
+from conftest import SMALL, Checkout
 
 AFTER_TRAIN = {(stage, "eng") for stage in ("train", "export", "evaluate", "convert")}
 EDITED = "training/networks/loss.py"

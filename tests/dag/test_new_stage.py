@@ -3,7 +3,7 @@
 import pytest
 
 from babelmill.core.files import read_json
-from helpers.results.checkouts import Checkout
+from conftest import Checkout
 
 pytestmark = pytest.mark.slow
 

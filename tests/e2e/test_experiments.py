@@ -1,7 +1,6 @@
 """An experiment from its entry to its tables: what cells share is made once, and a name makes nothing again."""
 
 import csv
-import io
 import re
 import shutil
 from pathlib import Path
@@ -52,7 +51,7 @@ def test_what_cells_share_is_made_once(ran):
 
 def test_the_tables_have_all_cells_and_seeds(ran):
     folder = ran.path / "experiments/optimizers"
-    rows = [*csv.DictReader(io.StringIO((folder / "results.csv").read_text()))]
+    rows = [*csv.DictReader((folder / "results.csv").read_text().splitlines())]
     causal = {(row["cell"], row["seed"]): float(row["score"]) for row in rows if row["method"] == "causal"}
     assert set(causal) == {(cell, seed) for cell in ("lamb", "adamw") for seed in "12"}
     assert {row["train.optimizer"] for row in rows if row["cell"] == "adamw"} == {"adamw"}

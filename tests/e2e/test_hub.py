@@ -69,8 +69,7 @@ def test_default_variant(trained):
     assert sha256(first / "model.safetensors") == sha256(second / "model.main.safetensors")
     assert sha256(first / "model.ema.safetensors") == sha256(second / "model.safetensors")
     assert export(trained, "one", variants=["ema"], default_variant="ema").returncode == 0
-    weights = [path.name for path in (trained / "one").glob("*.safetensors")]
-    assert weights == ["model.safetensors"]
+    assert [path.name for path in (trained / "one").glob("*.safetensors")] == ["model.safetensors"]
     assert [path.name for path in (trained / "one").glob("*.index.*")] == ["model.safetensors.index.ema.json"]
     assert sha256(trained / "one/model.safetensors") == sha256(second / "model.safetensors")
 

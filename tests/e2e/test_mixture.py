@@ -20,8 +20,8 @@ LANGUAGES = ["eng", "deu"]
 
 def test_every_language_is_reported(workspace):
     workspace.configure(SMALL | {"models": {"two": {"languages": LANGUAGES, "mixture": {"weights": "uniform"}}}})
-    ran = workspace.would_run(targets=["converted/two"])
-    assert "corpus" not in {rule for rule, _ in ran}, "corpora belong to languages, not to models"
+    rules = {rule for rule, _ in workspace.would_run(targets=["converted/two"])}
+    assert "corpus" not in rules, "corpora belong to languages, not to models"
     workspace.snakemake("converted/two")
     assert workspace.would_run(targets=["converted/two", "converted/eng", "converted/deu"]) == set()
     made = workspace.path / "results/of/two"

@@ -1,7 +1,6 @@
 """The report of a group, on made results, in a real browser."""
 
 import csv
-import os
 import re
 
 import pytest
@@ -77,8 +76,6 @@ def looked_at(browser: Browser, path, large: bool = False) -> None:
         assert {*browser.requests} <= {path.resolve().as_uri(), "data:,"} and browser.errors == []
         assert not browser.value(CROWDED), "numbers of an axis reach into each other"
         assert large or browser.violations() == []
-        if os.environ.get("BABELMILL_PICTURES"):  # to look at, with --basetemp
-            browser.screenshot(path.with_suffix(f".{width}.png"))
 
 
 def fits_a_page(browser: Browser) -> None:

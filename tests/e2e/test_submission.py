@@ -8,8 +8,7 @@ import yaml
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.stages import STAGES
-from conftest import SMALL
-from helpers.results.checkouts import Checkout
+from conftest import SMALL, Checkout
 
 pytestmark = pytest.mark.slow
 

@@ -411,13 +411,13 @@ def scored_rows(folder: Path) -> dict[str, list[Row]]:
 
 def scoring_figures(folder: Path) -> dict:
     """Return digests of the rows that evaluation scores."""
-    return {
-        kind: {
-            name: digest([number for row in found for number in getattr(row, name)])
-            for name in ("ids", "places", "targets")
+    result: dict[str, Any] = {}
+    for kind, found in scored_rows(folder).items():
+        numbers = {
+            name: [each for row in found for each in getattr(row, name)] for name in ("ids", "places", "targets")
         }
-        for kind, found in scored_rows(folder).items()
-    }
+        result[kind] = {name: digest(each) for name, each in numbers.items()}
+    return result
 
 
 def evaluation_figures(folder: Path) -> dict:
@@ -438,9 +438,8 @@ def evaluation_figures(folder: Path) -> dict:
         score = entry(found, np.full(len(found), 300 / len(found)), 100)
         result[f"{kind} bits per byte"] = [score["value"]]
         result[f"{kind} standard error"] = [score["standard_error"]]
-    training, text = (
-        occurrences(shard_files(folder, split)[0].tokens, VOCABULARY) for split in ("train", "validation")
-    )
+    shards = (shard_files(folder, split)[0] for split in ("train", "validation"))
+    training, text = (occurrences(shard.tokens, VOCABULARY) for shard in shards)
     ordinary = ~VOCABULARY.is_special
     result["unigram nats"] = float((text[ordinary] * unigram_nats(training, VOCABULARY)[ordinary]).sum())
     return result

@@ -105,10 +105,9 @@ def test_variants():
 
 def test_pipelines_know_the_text():
     fill, generate = (pipeline(task, model=FOLDER, trust_remote_code=True) for task in ("fill-mask", "text-generation"))
-    for text, word in [
-        ("The black <mask> sat on the mat near the old door.", "cat"),
-        ("Seven wizards boil warm <mask> in very large pots.", "water"),
-    ]:
+    texts = {"The black <mask> sat on the mat near the old door.": "cat"}
+    texts |= {"Seven wizards boil warm <mask> in very large pots.": "water"}
+    for text, word in texts.items():
         assert fill(text)[0]["token_str"].strip() == word
     text = generate("Seven wizards boil", max_new_tokens=20, do_sample=False)[0]["generated_text"]
     assert text == "Seven wizards boil warm water in very large pots."

@@ -122,7 +122,7 @@ def cluster():
 
 
 class Run(Background):
-    """Runs Snakemake with a profile, in the background."""
+    """Runs Snakemake with a profile, in the background, and watches the training of `eng` by its files and processes."""
 
     def __init__(self, cluster: Cluster, workspace: Workspace, *arguments, profile=ROOT / "profiles/slurm", hold=""):
         """Start it; `hold`: where each training waits, once it has begun (`held.py`)."""
@@ -132,38 +132,9 @@ class Run(Background):
         super().__init__(command, workspace.path, os.environ | ({held.VARIABLE: hold} if hold else {}))
 
     @property
-    def training(self) -> "Training":
-        return Training(self)
-
-
-@pytest.fixture
-def start(cluster):
-    """Yield a function that starts Snakemake; whatever happens, nothing of it is left when the test ends."""
-    runs = []
-
-    def start(*arguments, **options) -> Run:
-        runs.append(Run(cluster, *arguments, **options))
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.kill()
-    for folder in {run.folder for run in runs}:
-        for job in cluster.queue(folder):
-            subprocess.run(["scancel", "--full", job.number])
-        wait("an empty queue", lambda folder=folder: not cluster.queue(folder))
-
-
-class Training:
-    """Watches the training of `eng`: what its files say, and its processes."""
-
-    def __init__(self, run: Run):
-        self.run, self.path, self.cluster = run, run.folder, run.cluster
-
-    @property
     def name(self) -> str:
         """Return the name of its result, which a link says once the run has begun."""
-        return (self.path / "results/of/eng/train").resolve().name
+        return (self.folder / "results/of/eng/train").resolve().name
 
     @property
     def settings(self) -> str:
@@ -171,11 +142,11 @@ class Training:
 
     @property
     def queue(self) -> list[Job]:
-        return self.cluster.queue(self.path, f"rule_train_wildcards_{self.name}")
+        return self.cluster.queue(self.folder, f"rule_train_wildcards_{self.name}")
 
     @property
     def history(self) -> list[dict]:
-        return self.cluster.history(self.path, f"rule_train_wildcards_{self.name}")
+        return self.cluster.history(self.folder, f"rule_train_wildcards_{self.name}")
 
     @property
     def job(self) -> Job | None:
@@ -189,13 +160,13 @@ class Training:
     @property
     def step(self) -> int:
         """Return the steps done of a run that has begun on the cluster."""
-        lines = metrics(self.path / "results/checkpoints" / self.name)
-        return lines[-1]["step"] if "parameters, " in self.printed and lines else 0
+        lines = metrics(self.folder / "results/checkpoints" / self.name)
+        return lines[-1]["step"] if "parameters, " in self.said and lines else 0
 
     @property
     def went_on(self) -> int:
         """Return the step after which it went on last; 0 if it has not."""
-        return int(["0", *re.findall(r"going on after step (\d+)", self.printed)][-1])
+        return int(["0", *re.findall(r"going on after step (\d+)", self.said)][-1])
 
     @property
     def devices(self) -> list[str]:
@@ -205,14 +176,14 @@ class Training:
         return []
 
     @property
-    def printed(self) -> str:
+    def said(self) -> str:
         """Return what all jobs of this training said."""
-        logs = sorted((self.path / ".snakemake/slurm_logs/rule_train" / self.name).glob("*.log"))
+        logs = sorted((self.folder / ".snakemake/slurm_logs/rule_train" / self.name).glob("*.log"))
         return "".join(log.read_text() for log in logs)
 
     def wait(self, what: str, condition):
         """Return the first true value of `condition`, while Snakemake runs."""
-        return wait(what, condition, self.run)
+        return wait(what, condition, self)
 
     def signal(self, number: int) -> None:
         """Send a signal to those that train, not to what started them, nor what stands for them (`program_client.py`)."""
@@ -222,7 +193,7 @@ class Training:
 
     def go_on(self) -> None:
         """Let it go on where it waits by itself (`held.py`), also in later jobs."""
-        (self.path / f"{self.settings}.go").touch()
+        (self.folder / f"{self.settings}.go").touch()
 
     def reach_its_time_limit(self) -> None:
         """Let it train until its minutes are nearly over: two, or as many as it needs to begin. It waits in between."""
@@ -245,9 +216,27 @@ class Training:
     @property
     def has_left(self) -> bool:
         """Return whether its time limit has made it leave."""
-        return "the allocation ends soon" in self.printed
+        return "the allocation ends soon" in self.said
 
     def _commands(self) -> list[psutil.Process]:
         """Return those with the command line and the environment of the processes that train."""
         needed = {"-u", self.settings}
-        return [process for process in trainers(self.path) if needed <= {*process.info["cmdline"]}]
+        return [process for process in trainers(self.folder) if needed <= {*process.info["cmdline"]}]
+
+
+@pytest.fixture
+def start(cluster):
+    """Yield a function that starts Snakemake; whatever happens, nothing of it is left when the test ends."""
+    runs = []
+
+    def start(*arguments, **options) -> Run:
+        runs.append(Run(cluster, *arguments, **options))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.kill()
+    for folder in {run.folder for run in runs}:
+        for job in cluster.queue(folder):
+            subprocess.run(["scancel", "--full", job.number])
+        wait("an empty queue", lambda folder=folder: not cluster.queue(folder))

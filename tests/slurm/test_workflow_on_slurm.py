@@ -53,7 +53,7 @@ def test_end_to_end_with_a_failure(workspace, cluster, start):
         summary,
     )
     assert (workspace.path / "converted/eng/manifest.json").is_file()
-    assert "2 x cpu" in run.training.printed
+    assert "2 x cpu" in run.said
     assert "No such file" not in summary
 
     for rule, (megabytes, minutes, threads) in RESOURCES.items():
@@ -90,19 +90,18 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     text = text.replace("gpu: 8 ", "gpu: 4 ").replace("--gpus-per-node=4", "--gpus-per-node=2")
     (workspace.path / "profile.yaml").write_text(text)
     run = start(workspace, *UNTIL_TRAIN, profile=workspace.path, hold="vote +21")
-    training = run.training
-    training.reach_its_time_limit()
+    run.reach_its_time_limit()
 
     def come_back() -> list[str]:
         """Return the GPUs that its four processes see, once it trains again; those of before may not be gone yet."""
-        devices = training.devices
-        return devices if len(devices) == 4 and training.printed.count("parameters, ") == 2 else []
+        devices = run.devices
+        return devices if len(devices) == 4 and run.said.count("parameters, ") == 2 else []
 
-    assert [len(seen.split(",")) for seen in training.wait("training", come_back)] == [2, 2, 2, 2]
+    assert [len(seen.split(",")) for seen in run.wait("training", come_back)] == [2, 2, 2, 2]
     assert run.finish() == 0, run.printed
-    assert "4 x cpu; going on after step" in training.printed
+    assert "4 x cpu; going on after step" in run.said
     assert len(re.findall(r"SLURM jobid (\d+)", run.printed)) == 1, "it has put its own job back"
-    row = training.history[-1]
+    row = run.history[-1]
     assert (row["NNodes"], "gres/gpu=4" in row["AllocTRES"]) == ("2", True)
     for name in ("model", "ema"):
         together = load_file(workspace.path / f"results/of/eng/train/{name}.safetensors")
@@ -114,10 +113,9 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     """A second Snakemake is refused; after a crash the job that still runs is cancelled, and a new one goes on."""
     workspace.configure(one_layer({"max_steps": 100}, **RARELY) | TWO)
     first = start(workspace, *UNTIL_TRAIN, hold="vote 21")
-    training = first.training
-    training.wait("training", lambda: training.step >= 20)
-    training.signal(signal.SIGSTOP)
-    job, step = training.job, training.step
+    first.wait("training", lambda: first.step >= 20)
+    first.signal(signal.SIGSTOP)
+    job, step = first.job, first.step
     status = workspace.babelmill("status", "eng").splitlines()[1]
     assert re.search(rf"train +running +[\d,]+/100 .* 1 +{job.number} on n\d$", status)
 
@@ -125,21 +123,21 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     assert second.finish() == 1
     assert "Directory cannot be locked" in second.printed
 
-    refused = workspace.python("-m", "babelmill.train", training.settings)
+    refused = workspace.python("-m", "babelmill.train", first.settings)
     assert refused.returncode == 1
     assert "another training run is writing here" in refused.stderr
     assert f"on {job.node}, job {job.number}" in refused.stderr
 
     first.kill()
-    assert training.job == job, "nobody has told SLURM"
+    assert first.job == job, "nobody has told SLURM"
     workspace.snakemake("--unlock")
     third = start(workspace, *UNTIL_TRAIN)
-    wait("the cancellation", lambda: not training.job)
-    training.signal(signal.SIGCONT)
-    wait("the end of the job", lambda: not training.ending)
-    left = training.step
+    wait("the cancellation", lambda: not first.job)
+    first.signal(signal.SIGCONT)
+    wait("the end of the job", lambda: not first.ending)
+    left = first.step
     assert third.finish() == 0, third.printed
     assert f"Cancelling SLURM jobs that an earlier run left behind: {job.number}" in third.printed
-    assert step <= left == training.went_on, "the cancelled job has saved a checkpoint, and no step is lost"
+    assert step <= left == first.went_on, "the cancelled job has saved a checkpoint, and no step is lost"
     lines = [(line["kind"], line["step"]) for line in workspace.metrics("eng")]
     assert len(lines) == len(set(lines)) == 101

@@ -40,7 +40,7 @@ class Background:
 def trainers(folder: Path) -> list[psutil.Process]:
     """Return the processes that train in a folder, or stand for those that do (`program_client.py`), with `info`."""
     found = []
-    for process in psutil.process_iter(["cmdline", "name"]):
+    for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(psutil.Error):
             if "babelmill.train" in (process.info["cmdline"] or []) and Path(process.cwd()) == folder:
                 found.append(process)
