@@ -48,6 +48,13 @@ SMALL = {
     },
 }
 
+
+def one_layer(train: dict, **run) -> dict:
+    """Return the settings of such a model of one layer; `train`: more of that section, `run`: its own."""
+    model = SMALL["model"] | {"num_hidden_layers": 1}
+    return SMALL | {"model": model, "train": SMALL["train"] | train, "run": {"log_every": 1, **run}}
+
+
 # Its weights grow a hundredfold at each step, until they are not finite.
 EXPLODING = {"optimizer": "adamw", "learning_rate": 10.0, "weight_decay": 10.0, "warmup": 0.0, "max_steps": 40}
 
@@ -112,6 +119,9 @@ def write_texts(folder: Path, language: str, documents: int = 60) -> None:
 class Workspace:
     """Holds a folder in which the workflow runs, like a user's checkout."""
 
+    project = ROOT  # whose workflow it is
+    environment: dict[str, str] | None = None  # None: that of the tests
+
     def __init__(self, path: Path):
         self.path = path
 
@@ -125,19 +135,19 @@ class Workspace:
 
     def arguments(self, *arguments) -> list[str]:
         """Return the arguments of Snakemake to run the workflow here."""
-        options = ["--snakefile", ROOT / "Snakefile", "--cores", 1, "--resources", "gpu=0", "--directory", self.path]
-        return [*map(str, [*options, *arguments])]
+        options = ["--snakefile", self.project / "Snakefile", "--cores", 1, "--resources", "gpu=0"]
+        return [*map(str, [*options, "--directory", self.path, *arguments])]
 
     def command(self, *arguments) -> list[str]:
         """Return the command of Snakemake, for a test that starts it, signals it and waits for it."""
         return [sys.executable, "-m", "snakemake", *self.arguments(*arguments)]
 
     def snakemake(self, *arguments, check: bool = True) -> subprocess.CompletedProcess:
-        return run_module("snakemake", *self.arguments(*arguments), check=check)
+        return run_module("snakemake", *self.arguments(*arguments), environment=self.environment, check=check)
 
     def python(self, *arguments, check: bool = False) -> subprocess.CompletedProcess:
         """Run Python in this folder."""
-        return run_python(*arguments, cwd=self.path, check=check)
+        return run_python(*arguments, cwd=self.path, environment=self.environment, check=check)
 
     def babelmill(self, *arguments) -> str:
         """Return what a command prints."""
@@ -155,14 +165,40 @@ class Workspace:
     def would_run(self, *arguments, targets=("converted/eng", "converted/deu")) -> set[tuple[str, str]]:
         """Return (rule, model or the label of the result) of each job that a dry run lists."""
         output = self.snakemake(*targets, "--dry-run", *arguments).stdout
-        jobs = set()
-        for block in re.split(r"\n(?=\[)", output):
-            rule = re.search(r"^(?:local)?rule (\w+):", block, re.MULTILINE)
-            wildcards = re.search(r"^ +wildcards: (.*)", block, re.MULTILINE)
-            if rule and wildcards:
-                value = wildcards[1].split(",")[0].split("=")[1]
-                jobs.add((rule[1], re.sub(r"-[0-9a-f]{10}$", "", value)))
-        return jobs
+        jobs = re.findall(r"^(?:local)?rule (\w+):\n(?: .*\n)*? +wildcards: \w+=([^,\n]+)", output, re.MULTILINE)
+        return {(rule, re.sub(r"-[0-9a-f]{10}$", "", result)) for rule, result in jobs}
+
+
+class Checkout(Workspace):
+    """Holds a folder in which a copy of the project is used, as by somebody who changed the code or upgraded."""
+
+    def __init__(self, project: Path, path: Path):
+        """Copy the project to `project`; `path` is the folder that all commands run in."""
+        super().__init__(path)
+        self.project = project
+        for name in ("workflow", "config", "profiles", "envs"):
+            shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("*.egg-info"))
+        for name in ("Snakefile", "CHANGELOG.md"):
+            shutil.copy(ROOT / name, project / name)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        package = {"PYTHONPATH": f"{self.project / 'workflow'}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**os.environ, **package}
+
+    def snakemake(self, *arguments, check: bool = True) -> subprocess.CompletedProcess:
+        """Run it in the folder: the end of a dry run with `--directory` alone names no edited modules."""
+        return self.python("-m", "snakemake", *self.arguments(*arguments), check=check)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace a text that must be in a file exactly once."""
+        source = (self.project / name).read_text(encoding="utf-8")
+        assert source.count(old) == 1, f"{name} has {old!r} {source.count(old)} times"
+        (self.project / name).write_text(source.replace(old, new), encoding="utf-8")
+
+    def package(self, name: str, old: str, new: str) -> None:
+        """Edit a module of the package."""
+        self.edit(f"workflow/babelmill/{name}", old, new)
 
 
 def made_once(tmp_path_factory, name: str, make) -> Path:

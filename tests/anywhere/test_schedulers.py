@@ -11,11 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import psutil
 import pytest
 
 from conftest import ROOT, SMALL
-from helpers.programs.background import Background, wait
+from helpers.programs.background import Background, trainers, wait
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.timeout(1800)
@@ -74,15 +73,6 @@ def start(cluster, workspace):
         cluster.ask("qdel", "-f", *jobs)
 
 
-def trainer(workspace) -> psutil.Process | None:
-    """Return the process that trains in a folder."""
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
-        if command[1:3] == ["-m", "babelmill.train"] and Path(process.cwd()) == workspace.path:
-            return process
-    return None
-
-
 def test_from_text_to_folder(workspace, start):
     workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})  # all but the corpora are made again
     run = start("converted/eng")
@@ -98,13 +88,10 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
     workspace.configure(SMALL | {"models": {"eng": {"train": endless}}, "run": run_keys})
     to_train = ("converted/eng", "--until", "train")
 
-    def name() -> str:
-        """Return the name of the training, which a link says once the run has begun."""
-        return (workspace.path / "results/of/eng/train").resolve().name
-
     def printed() -> str:
-        """Return what all its attempts said."""
-        logs = sorted((workspace.path / "results/checkpoints" / name() / "logs").glob("*.log"))
+        """Return what all its attempts said. A link says the name of the training once the run has begun."""
+        name = (workspace.path / "results/of/eng/train").resolve().name
+        logs = sorted((workspace.path / "results/checkpoints" / name / "logs").glob("*.log"))
         return "".join(path.read_text() for path in logs)
 
     def goes_on(times: int) -> bool:
@@ -113,7 +100,7 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
         return len(before) == times and " loss " in now
 
     run = start(*to_train)
-    training = wait("training", lambda: goes_on(0) and trainer(workspace))
+    training = wait("training", lambda: goes_on(0) and trainers(workspace.path))[0]
     (job,) = cluster.jobs()
     training.send_signal(signal.SIGTERM)
     wait("another turn", lambda: goes_on(1))
@@ -128,5 +115,5 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
     wait("training", lambda: goes_on(2))
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.finish() == 1
-    wait("the end of the job", lambda: not cluster.jobs() and trainer(workspace) is None)
+    wait("the end of the job", lambda: not cluster.jobs() and not trainers(workspace.path))
     assert printed().count("received SIGUSR2") == 2, "Ctrl-C deletes the job"

@@ -55,9 +55,8 @@ def python(tmp_path_factory) -> Path:
     shutil.copytree(source / ".git", sources / ".git")  # as if the wheel were built in the clone
     (sources / "config/config.yaml").write_text(OWN)
     wheel = build("wheel", sources, folder / "wheel")
-    environment = folder / "environment"
-    run(sys.executable, "-m", "venv", "--without-pip", environment)
-    made = environment / "bin/python"
+    made = folder / "environment/bin/python"
+    run(sys.executable, "-m", "venv", "--without-pip", made.parents[1])
     run(sys.executable, "-m", "pip", "--python", made, "install", "--quiet", "--no-deps", wheel)
     site = run(made, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     Path(site, "others.pth").write_text(sysconfig.get_path("purelib") + "\n")

@@ -3,7 +3,7 @@
 import pytest
 
 from babelmill.core.files import read_json
-from helpers.results.checkouts import Checkout
+from conftest import Checkout
 
 pytestmark = pytest.mark.slow
 
@@ -40,15 +40,15 @@ raise SystemExit(stage_entry.main(CountStage, run, "Count the entries of a token
 def test_where_the_deliverable_needs_it_it_runs_and_the_commands_know_it(workspace, tmp_path):
     checkout = Checkout(tmp_path / "checkout", workspace.path)
     checkout.package("stages.py", "class ShardsStage(Stage):\n", STAGE)
-    rule = (checkout.path / "workflow/rules/tokenizer.smk").read_text().replace("tokenizer", "count")
-    (checkout.path / "workflow/rules/count.smk").write_text(rule)
-    (checkout.path / "workflow/babelmill/count.py").write_text(MODULE)
-    assert checkout.would_run("converted/eng") == []  # nothing depends on it
+    rule = (checkout.project / "workflow/rules/tokenizer.smk").read_text().replace("tokenizer", "count")
+    (checkout.project / "workflow/rules/count.smk").write_text(rule)
+    (checkout.project / "workflow/babelmill/count.py").write_text(MODULE)
+    assert checkout.would_run() == set()  # nothing depends on it
     tokenizer = '            "tokenizer": [("tokenizer", resolved.name, "")],\n            "corpora"'
     checkout.package("stages.py", tokenizer, '            "count": [("count", resolved.name, "")],\n' + tokenizer)
-    assert checkout.would_run("converted/eng") == ["count", "convert"]
+    assert checkout.would_run(targets=["converted/eng"]) == {("count", "eng"), ("convert", "eng")}
     output = checkout.babelmill("why", "eng")
     assert "count            has not run yet" in output and "convert          runs because count does" in output
     checkout.snakemake("converted/eng")
-    assert read_json(checkout.results / "results/of/eng/count/count.json") == 320
-    assert checkout.would_run("converted/eng") == []
+    assert read_json(checkout.path / "results/of/eng/count/count.json") == 320
+    assert checkout.would_run(targets=["converted/eng"]) == set()

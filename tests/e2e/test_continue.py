@@ -1,12 +1,11 @@
 """Models that go on from a trained one, in a workflow that is really run: from `eng`, and from `eng` on the Hub."""
 
-import json
 import math
 import re
 
 import pytest
 
-from babelmill.core.files import sha256
+from babelmill.core.files import read_json, sha256
 from conftest import SMALL
 
 pytestmark = pytest.mark.slow
@@ -53,7 +52,7 @@ def test_a_model_goes_on_from_another(workspace, hub):
     read = r"trained on [\d,]+ tokens (\([\d,]+ words\) )?of `eng`"
     assert re.search(rf"continued from the weights of `eng` \(weights with sha256 `[0-9a-f]{{64}}`, {read}\)", card)
     assert "base_model" not in card.split("---")[1] and "hidden_size: 32" in card
-    figures = json.loads((path / "results/of/hub/train/manifest.json").read_text())["figures"]
+    figures = read_json(path / "results/of/hub/train/manifest.json")["figures"]
     assert (figures["source"]["repository"], figures["source"]["commit"]) == ("ada/eng", commit)
     assert f"models/ada/eng@main {commit}\n" in (path / "results/hub.lock").read_text()
     assert re.search(r"more +convert +converted", workspace.babelmill("status", "more"))

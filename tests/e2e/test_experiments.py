@@ -1,8 +1,6 @@
 """An experiment from its entry to its tables: what cells share is made once, and a name makes nothing again."""
 
-import copy
 import csv
-import io
 import re
 import shutil
 from pathlib import Path
@@ -14,17 +12,13 @@ from conftest import ROOT, SMALL, Workspace
 
 pytestmark = pytest.mark.slow
 
-GRID = {
-    "base": "eng",
-    "vary": {"train.optimizer": ["lamb", "adamw"]},
-    "seeds": 2,
-    "compare_with": {"train.optimizer": "lamb"},
-}
+GRID = {"base": "eng", "vary": {"train.optimizer": ["lamb", "adamw"]}, "seeds": 2}
+GRID |= {"compare_with": {"train.optimizer": "lamb"}}
 AFTER_TRAIN = ("train", "export", "evaluate")
 
 
 def configured(workspace: Workspace, **experiments: dict) -> None:
-    workspace.configure(copy.deepcopy(SMALL) | {"experiments": experiments})
+    workspace.configure(SMALL | {"experiments": experiments})
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +51,15 @@ def test_what_cells_share_is_made_once(ran):
 
 def test_the_tables_have_all_cells_and_seeds(ran):
     folder = ran.path / "experiments/optimizers"
-    rows = [*csv.DictReader(io.StringIO((folder / "results.csv").read_text()))]
+    rows = [*csv.DictReader((folder / "results.csv").read_text().splitlines())]
     causal = {(row["cell"], row["seed"]): float(row["score"]) for row in rows if row["method"] == "causal"}
     assert set(causal) == {(cell, seed) for cell in ("lamb", "adamw") for seed in "12"}
     assert {row["train.optimizer"] for row in rows if row["cell"] == "adamw"} == {"adamw"}
     assert [*dict.fromkeys(row["cell"] for row in rows)] == ["lamb", "adamw"], "the order of the experiment"
     mean = (causal["adamw", "1"] + causal["adamw", "2"]) / 2
     assert re.search(rf"^\| adamw +\| 2 .*\| \**{mean:.3f} ± ", (folder / "table.md").read_text(), re.MULTILINE)
-    assert (
-        "experiments/optimizers/table.md, .tex, results.csv and page.html compare the cells"
-        in (ran.path / "output.txt").read_text()
-    )
+    line = "experiments/optimizers/table.md, .tex, results.csv and page.html compare the cells"
+    assert line in (ran.path / "output.txt").read_text()
     assert r"\toprule" in (folder / "table.tex").read_text()
     page = (folder / "page.html").read_text()
     overview = page.partition("<h2>Training")[2]

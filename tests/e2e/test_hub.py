@@ -58,7 +58,7 @@ def test_from_a_hub_repository(trained, version, tmp_path):
     folder = trained / "export"
     with HubServer() as hub:
         hub.commit("models/someone/model", {path.name: path.read_bytes() for path in folder.iterdir()})
-        few = "every_weight or variants or fill_mask or text_generation or config_and_tokenizer"
+        few = "every_weight or variants or pipelines or config_and_tokenizer"
         check("someone/model", version, tmp_path, "-k", few, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0")
 
 
@@ -69,8 +69,7 @@ def test_default_variant(trained):
     assert sha256(first / "model.safetensors") == sha256(second / "model.main.safetensors")
     assert sha256(first / "model.ema.safetensors") == sha256(second / "model.safetensors")
     assert export(trained, "one", variants=["ema"], default_variant="ema").returncode == 0
-    weights = [path.name for path in (trained / "one").glob("*.safetensors")]
-    assert weights == ["model.safetensors"]
+    assert [path.name for path in (trained / "one").glob("*.safetensors")] == ["model.safetensors"]
     assert [path.name for path in (trained / "one").glob("*.index.*")] == ["model.safetensors.index.ema.json"]
     assert sha256(trained / "one/model.safetensors") == sha256(second / "model.safetensors")
 

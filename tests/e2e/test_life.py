@@ -1,122 +1,80 @@
 """The workflow as a user lives with it: interrupted, damaged, changed and changed back, fed with bad input."""
 
-import copy
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
 from babelmill.commands.earlier_runs import snakemake_here
 from babelmill.core.files import sha256
-from conftest import ROOT, SMALL, Workspace
+from conftest import ROOT, SMALL, Workspace, one_layer
 from helpers.damage import flip_a_bit
 from helpers.programs import held
-from helpers.programs.prepared import START, VARIABLE, Program
+from helpers.programs.background import Background, trainers, wait
+from helpers.programs.prepared import START, VARIABLE
 
 pytestmark = pytest.mark.slow
 
+LONG = one_layer({"max_steps": 90}, checkpoint_every=10, validate_every=30)  # enough to be interrupted in the middle
 TRAINED = ("converted/eng", "--until", "train", "--rerun-incomplete")
-WEIGHTS = ("model.safetensors", "ema.safetensors")
 
 
-def long_run() -> dict:
-    """The small model with one layer, trained for long enough to be interrupted in the middle."""
-    values = copy.deepcopy(SMALL)
-    values["model"]["num_hidden_layers"] = 1
-    values["train"]["max_steps"] = 90
-    values["run"] = {"log_every": 1, "checkpoint_every": 10, "validate_every": 30}
-    return values
-
-
-def weights(workspace) -> list[str]:
-    return [sha256(workspace.path / "results/of/eng/train" / name) for name in WEIGHTS]
-
-
-def metrics_steps(workspace) -> list[tuple]:
-    return [(line["kind"], line["step"]) for line in workspace.metrics("eng")]
+def outcome(workspace) -> tuple[list[str], list[tuple]]:
+    """Weights and logged steps."""
+    weights = [sha256(workspace.path / f"results/of/eng/train/{name}.safetensors") for name in ("model", "ema")]
+    return weights, [(line["kind"], line["step"]) for line in workspace.metrics("eng")]
 
 
 @pytest.fixture(scope="module")
 def undisturbed(built, tmp_path_factory):
-    """Weights and logged steps of the run that nobody interrupts."""
+    """The outcome of the run that nobody interrupts."""
     workspace = Workspace(shutil.copytree(built, tmp_path_factory.mktemp("undisturbed") / "work", symlinks=True))
-    workspace.configure(long_run())
+    workspace.configure(LONG)
     workspace.snakemake(*TRAINED)
-    return weights(workspace), metrics_steps(workspace)
+    return outcome(workspace)
 
 
-def start(workspace, prepared: bool = True) -> subprocess.Popen | Program:
-    """Snakemake in a process group of its own, once training has made a checkpoint, and waits; `prepared`: in a fork."""
-    workspace.configure(long_run())
+def start(workspace) -> Background:
+    """Snakemake, whose jobs run in forks, once training has made a checkpoint, and waits."""
+    workspace.configure(LONG)
     shutil.rmtree(workspace.path / "results/checkpoints")
-    words = workspace.command("converted/eng", "--rerun-incomplete")[2:]
-    environment = os.environ | {held.VARIABLE: "vote 15"}
-    with open(workspace.path / "out.txt", "w") as out:
-        if prepared:
-            process = Program("-m", *words, environment=environment, outputs=[out, out], session=True)
-        else:
-            jobs = f"import sys; sys.executable = {os.environ[VARIABLE] + '/python'!r}; {START}"  # in forks
-            process = subprocess.Popen(
-                [sys.executable, "-c", jobs, *words], env=environment, stdout=out, stderr=out, start_new_session=True
-            )
-    while not list((workspace.path / "results/checkpoints").glob("*/step-*.json")):
-        assert process.poll() is None, (workspace.path / "out.txt").read_text()
-        time.sleep(0.1)
-    return process
-
-
-def trainers(workspace) -> list[int]:
-    """Process numbers of the trainers that work in this folder."""
-    found = subprocess.run(["pgrep", "-f", "babelmill.train"], capture_output=True, text=True).stdout.split()
-    here = []
-    for pid in found:
-        try:
-            if os.readlink(f"/proc/{pid}/cwd") == str(workspace.path) and "python" in os.readlink(f"/proc/{pid}/exe"):
-                here.append(int(pid))
-        except OSError:
-            continue
-    return here
+    jobs = f"import sys; sys.executable = {os.environ[VARIABLE] + '/python'!r}; {START}"
+    command = [sys.executable, "-c", jobs, *workspace.command("converted/eng", "--rerun-incomplete")[2:]]
+    run = Background(command, workspace.path, os.environ | {held.VARIABLE: "vote 15"})
+    wait("a checkpoint", lambda: [*workspace.path.glob("results/checkpoints/*/step-*.json")], run)
+    return run
 
 
 @pytest.mark.parametrize("way", ["Ctrl-C", "SIGTERM to the trainer", "kill -9 of the trainer"])
 def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, way):
-    process = start(workspace)
+    run = start(workspace)
     if way == "Ctrl-C":  # the terminal sends it to the whole group
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(run.process.pid, signal.SIGINT)
     else:
-        for pid in trainers(workspace):
-            os.kill(pid, signal.SIGTERM if "SIGTERM" in way else signal.SIGKILL)
-    assert process.wait() != 0
-    output = (workspace.path / "out.txt").read_text()
-    if way != "kill -9 of the trainer":
-        assert "0 of 1 model converted, interrupted after " in output
-    else:
-        assert re.search(
-            r"^0 of 1 model converted, 1 job failed:\n  train eng-\w+ \(eng\): 1 attempt, killed before it could",
-            output,
-            re.MULTILINE,
-        )
+        for trainer in trainers(workspace.path):
+            trainer.send_signal(signal.SIGTERM if "SIGTERM" in way else signal.SIGKILL)
+    assert run.finish() != 0
+    killed = r"1 job failed:\n  train eng-\w+ \(eng\): 1 attempt, killed before it could"
+    ended = killed if way == "kill -9 of the trainer" else "interrupted after "
+    assert re.search(f"^0 of 1 model converted, {ended}", run.printed, re.MULTILINE)
     assert not (workspace.path / "results/of/eng/train").exists(), "interrupted too late to show anything"
     done = workspace.snakemake(*TRAINED)
     assert "going on after step" in done.stdout + done.stderr
-    assert weights(workspace) == undisturbed[0]
-    assert metrics_steps(workspace) == undisturbed[1]
+    assert outcome(workspace) == undisturbed
 
 
 def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monkeypatch):
-    process = start(workspace, prepared=False)
+    process = start(workspace).process
     monkeypatch.chdir(workspace.path)
     assert snakemake_here() == process.pid
     none_runs = ("-m", "babelmill.commands.earlier_runs")
     assert workspace.python(*none_runs).returncode == 1, "so `make demo` leaves its lock"
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
-    orphans = trainers(workspace)
+    orphans = trainers(workspace.path)
     assert orphans, "the trainer outlives its Snakemake"
     local = (*TRAINED, "--profile", ROOT / "profiles/local")
     assert workspace.snakemake(*local, "--dry-run").returncode == 0
@@ -128,13 +86,11 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monk
     assert second.returncode != 0
     (holder,) = set(re.findall(r"error: \S+: another training run is writing here: process (\d+) on ", second.stderr))
     assert os.readlink(f"/proc/{holder}/cwd") == str(workspace.path)
-    for pid in orphans:
-        os.kill(pid, signal.SIGTERM)
-    while trainers(workspace):
-        time.sleep(0.1)
+    for orphan in orphans:
+        orphan.send_signal(signal.SIGTERM)
+    wait("their end", lambda: not trainers(workspace.path))
     workspace.snakemake(*TRAINED)
-    assert weights(workspace) == undisturbed[0]
-    assert metrics_steps(workspace) == undisturbed[1]
+    assert outcome(workspace) == undisturbed
 
 
 @pytest.mark.parametrize(
@@ -166,10 +122,8 @@ def test_no_secret_gets_into_a_file(workspace, hub, monkeypatch, tmp_path):
     for name, value in (secrets | {"WANDB_MODE": "offline"}).items():
         monkeypatch.setenv(name, value)
     hub.tokens = {secrets["HF_TOKEN"]}
-    values = copy.deepcopy(SMALL)
-    values["run"] |= {"tracking": "wandb"}
-    values["train"] |= {"seed": 2}
-    workspace.configure(values)
+    changed = {"run": SMALL["run"] | {"tracking": "wandb"}, "train": SMALL["train"] | {"seed": 2}}
+    workspace.configure(SMALL | changed)
     done = workspace.snakemake("published/eng.json", "--verbose", "--printshellcmds")
     (repository,) = hub.repositories.values()
     written = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -1,15 +1,15 @@
 """A model of two languages, really built: each is sampled, trained, validated and evaluated as the mixture says."""
 
-import json
-
 import numpy as np
 import pytest
 
+from babelmill.core import manifest
+from babelmill.core.files import read_json
 from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.rows import Packed
-from conftest import SMALL, Workspace
+from conftest import SMALL
 from helpers.results.fields import undocumented
 from helpers.stages import settings_at
 
@@ -18,23 +18,18 @@ pytestmark = pytest.mark.slow
 LANGUAGES = ["eng", "deu"]
 
 
-@pytest.fixture
-def mixture(workspace):
-    """The folder of a workflow in which `two` has been built from the corpora of `eng` and `deu`."""
+def test_every_language_is_reported(workspace):
     workspace.configure(SMALL | {"models": {"two": {"languages": LANGUAGES, "mixture": {"weights": "uniform"}}}})
-    ran = workspace.would_run(targets=["converted/two"])
-    assert "corpus" not in {rule for rule, _ in ran}, "corpora belong to languages, not to models"
+    rules = {rule for rule, _ in workspace.would_run(targets=["converted/two"])}
+    assert "corpus" not in rules, "corpora belong to languages, not to models"
     workspace.snakemake("converted/two")
     assert workspace.would_run(targets=["converted/two", "converted/eng", "converted/deu"]) == set()
-    return workspace.path
-
-
-def test_every_language_is_reported(mixture):
-    report = json.loads((mixture / "results/of/two/tokenizer/manifest.json").read_text())["figures"]["report"]
+    made = workspace.path / "results/of/two"
+    report = manifest.read(made / "tokenizer")["figures"]["report"]
     assert list(report) == sorted(LANGUAGES)
     assert all(figures["round_trip_rate"] == 1 for figures in report.values())
 
-    lines = Workspace(mixture).metrics("two")
+    lines = workspace.metrics("two")
     for kind, prefixes in (("train", [""]), ("validation", ["", "ema_"])):
         line = [line for line in lines if line["kind"] == kind][-1]
         for prefix in prefixes:
@@ -43,13 +38,10 @@ def test_every_language_is_reported(mixture):
                 assert 0 < losses["loss_masked"] < 10 and 0 < losses["loss_causal"] < 10
 
     for file in ("train/metrics.jsonl", "evaluate/evaluation.json"):
-        assert not undocumented(mixture / "results/of/two" / file)
-    evaluation = json.loads((mixture / "results/of/two/evaluate/evaluation.json").read_text())
+        assert not undocumented(made / file)
+    evaluation = read_json(made / "evaluate/evaluation.json")
     assert set(evaluation["languages"]) == set(evaluation["tokenizer"]) == set(LANGUAGES)
-    manifests = [
-        json.loads((mixture / f"results/of/two/corpus/{code}/manifest.json").read_text()) for code in LANGUAGES
-    ]
-    sizes = [manifest["figures"]["bytes"]["validation"] for manifest in manifests]
+    sizes = [manifest.read(made / f"corpus/{code}")["figures"]["bytes"]["validation"] for code in LANGUAGES]
     for variant in ("main", "ema"):
         for mode in ("masked", "causal"):
             parts = [evaluation["languages"][language]["variants"][variant][mode] for language in LANGUAGES]
@@ -58,14 +50,14 @@ def test_every_language_is_reported(mixture):
             bits = sum(part["value"] * size for part, size in zip(parts, sizes, strict=True))
             assert whole["value"] == pytest.approx(bits / sum(sizes)), "a sample stands for all of its language"
             assert parts[0]["value"] != parts[1]["value"]
-    card = (mixture / "converted/two/README.md").read_text()
+    card = (workspace.path / "converted/two/README.md").read_text()
     assert all(language in card for language in ("English", "German"))
-    shares = json.loads((mixture / "results/of/two/train/manifest.json").read_text())["figures"]["shares"]
+    shares = manifest.read(made / "train")["figures"]["shares"]
     assert sum(shares.values()) == pytest.approx(1)
     assert all(f" | {100 * share:.1f} % | " in card for share in shares.values())
 
-    shards = [ShardFile.open(mixture / f"results/of/two/shards/{code}/train.safetensors") for code in LANGUAGES]
-    settings = TrainStage.read(settings_at(mixture, "results/of/two/train"))
+    shards = [ShardFile.open(made / f"shards/{code}/train.safetensors") for code in LANGUAGES]
+    settings = TrainStage.read(settings_at(workspace.path, "results/of/two/train"))
     plan = Plan(settings.train, settings.mixture.weights, [Packed(shard.offsets) for shard in shards])
     rows = np.concatenate([plan.step(step).rows.language for step in range(plan.steps)])
     assert abs(int((rows == 0).sum()) - int((rows == 1).sum())) <= 1, "uniform, though their sizes differ"

@@ -23,8 +23,7 @@ from helpers.plain_scores import TEXT, Document, causal, masked
 pytestmark = pytest.mark.slow
 
 LENGTH = 64
-COLUMNS = {"text_column": "answer", "prompt_column": "question"}
-CORPUS = {"files": ["table/*.jsonl"], "validation_share": 0.25, **COLUMNS}
+CORPUS = {"files": ["table/*.jsonl"], "validation_share": 0.25, "text_column": "answer", "prompt_column": "question"}
 SETTINGS = {name: SMALL[name] for name in ("preset", "tokenizer", "model", "train", "run")} | {
     "targets": ["eng"],
     "evaluation": {"sequence_length": LENGTH, "max_documents": None},

@@ -55,9 +55,8 @@ class Publisher(Workspace):
         assert "Traceback" not in done.stderr and TOKEN not in done.stdout + done.stderr
         return done.returncode, done.stderr.splitlines()[-1]
 
-    def settings(self, **publish):
-        values = yaml.safe_load(self.config_file.read_text())
-        self.configure(values | {"publish": publish})
+    def change(self, **sections):
+        self.configure(yaml.safe_load(self.config_file.read_text()) | sections)
 
     def folder(self) -> dict[str, bytes]:
         """What the repository must hold: the files of the manifest, and the manifest."""
@@ -100,8 +99,7 @@ def test_one_commit_a_receipt_and_nothing_twice(hub, work):
     assert len(repository.history) == 1
     assert hub.count("^PUT|/commit/") == 0
 
-    values = yaml.safe_load(work.config_file.read_text())
-    work.configure(values | {"card": {"description": "Another sentence."}})
+    work.change(card={"description": "Another sentence."})
     assert work.would_run(targets=[RECEIPT]) == {("convert", "eng"), ("publish", "eng")}
     work.publish()
     assert len(repository.history) == 2
@@ -111,17 +109,23 @@ def test_one_commit_a_receipt_and_nothing_twice(hub, work):
     assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES}
 
 
-def test_visibility_and_owner(hub, work):
-    work.settings(private=True, username="lab", repo_template="{username}/my-{model}")
+def test_visibility_and_owner_and_the_token_of_a_login(hub, work, monkeypatch, tmp_path):
+    monkeypatch.delenv("HF_TOKEN")
+    assert work.would_run() == set(), "all that is not published needs no token"
+    (tmp_path / "login").write_text(TOKEN)
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "login"))
+    settings = {"username": "lab", "repo_template": "{username}/my-{model}"}
+    work.change(publish=settings | {"private": True})
     assert work.publish()["repository"] == "lab/my-eng"
     repository = hub.repositories["models/lab/my-eng"]
     assert repository.private
-    work.settings(private=False, username="lab", repo_template="{username}/my-{model}")
+    work.change(publish=settings | {"private": False})
     assert work.would_run(targets=[RECEIPT]) == {("publish", "eng")}
     output = work.publish(check=False)
     assert "lab/my-eng" in output and "is private, but publish.private is false" in output and "--private" in output
     assert repository.private and len(repository.history) == 1
     assert hub.count("whoami") == 0
+    (tmp_path / "login").unlink()
 
 
 def test_faults_that_pass(hub, work):
@@ -191,7 +195,7 @@ def test_what_cannot_be_published(hub, work):
     """A repository that ignores files, or holds another model; a damaged folder, of which nobody is asked."""
     hub.commit(NAME, {".gitattributes": ATTRIBUTES, ".gitignore": b"*.png\n"})
     assert "training_history.png did not arrive; does a .gitignore there name it?" in work.publish(check=False)
-    work.settings(repo_template="{username}/one")
+    work.change(publish={"repo_template": "{username}/one"})
     assert work.snakemake("published/deu.json")
     before = dict(content(hub, "models/ada/one"))
     assert "ada/one contains the model deu, not eng" in work.publish(check=False)
@@ -222,15 +226,6 @@ def test_what_is_lacking_is_said_before_anything_runs(hub, tmp_path, monkeypatch
     assert len(lines) == 1 and words in lines[0], done.stdout + done.stderr
     assert TOKEN[9:] not in done.stdout + done.stderr
     assert not (fresh.path / "results/corpus").exists() and hub.log == []
-
-
-def test_the_token_of_a_login_counts_too(hub, work, monkeypatch, tmp_path):
-    monkeypatch.delenv("HF_TOKEN")
-    assert work.would_run() == set(), "all that is not published needs no token"
-    (tmp_path / "login").write_text(TOKEN)
-    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "login"))
-    assert work.publish()["repository"] == "ada/babybabellm-gptbert-eng"
-    (tmp_path / "login").unlink()
 
 
 def test_a_folder_is_published_by_hand(hub, work):

@@ -60,11 +60,9 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     main = repository.commits[repository.branches["main"]]
     assert not any(path.startswith("snapshots/") for path in main)
     for name in NAMES:
-        files = repository.commits[repository.branches[name]]
+        files = dict(repository.commits[repository.branches[name]])
         folder = converted / "snapshots" / name
-        assert {path: data for path, data in files.items() if path != ".gitattributes"} == {
-            path.name: path.read_bytes() for path in folder.iterdir()
-        }
+        assert files.pop(".gitattributes") and files == {path.name: path.read_bytes() for path in folder.iterdir()}
         assert f'revision="{name}"' in files["README.md"].decode()
         loaded = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
         kept = load_file(folder / "model.safetensors")

@@ -112,9 +112,8 @@ class Browser:
     def open(self, path: Path, width: int, dark: bool = False) -> None:
         """Open a file in a window of a width, as a phone would if it is narrow."""
         self.requests.clear()
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
-        )
+        window = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **window)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url=path.resolve().as_uri())
@@ -137,7 +136,3 @@ class Browser:
         """Write a picture of the page."""
         data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
         path.write_bytes(base64.b64decode(data))
-
-    def printed(self) -> bytes:
-        """Return the page as a PDF."""
-        return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])

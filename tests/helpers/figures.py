@@ -24,25 +24,20 @@ from babelmill.evaluation.metrics import entry
 from babelmill.evaluation.rows import Row
 from babelmill.evaluation.validation_text import occurrences, unigram_nats, windows
 from babelmill.model.attention import position_buckets
-from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.runtime.processes import Processes
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.stages import CorpusStage, ShardsStage, Stage, TokenizerStage, TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
-from babelmill.training.batches import TokenStream
-from babelmill.training.kernels.dropout import Keys, keep
-from babelmill.training.kernels.install import install
+from babelmill.training.kernels.dropout import keep
 from babelmill.training.networks.gpt_bert import GPTBertNetwork, NorBERT4Network
-from babelmill.training.networks.loss import loss as loss_of
 from babelmill.training.networks.source_weights import new_shape
 from babelmill.training.optimization.gradients import clip
 from babelmill.training.optimization.optim import MovingAverage, make_optimizer
-from babelmill.training.plan.objectives import objective_of
-from babelmill.training.plan.plan import Plan, every_row
-from babelmill.training.plan.rows import Packed
+from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
 from helpers.training import training_data
-from helpers.training.training_data import VOCABULARY, write_documents
+from helpers.training.tiny_trainer import ALONE
+from helpers.training.training_data import VOCABULARY, every_row, write_documents
 
 # All keys, as config/defaults.yaml has them, so that a new default changes no figure.
 SETTINGS = yaml.safe_load("""
@@ -194,16 +189,7 @@ def shard_files(folder: Path, split: str = "train") -> list[ShardFile]:
 
 def stream_and_counts(folder: Path, split: str = "train") -> tuple:
     """Return the tokens of both languages and their counts."""
-
-    files = shard_files(folder, split)
-    seed, objective = SETTINGS["train"]["seed"], objective_of(section("train"))
-    stream = TokenStream(files, VOCABULARY, seed, torch.device("cpu"), objective)
-    return stream, [Packed(file.offsets) for file in files]
-
-
-def rows_of_kind(layouts, length: int, kind: int):
-    """Return all rows of all languages once, masked at 30 % (0) or causal (1)."""
-    return every_row(layouts, length, objective_of(section("train", mask_rate_end=0.3)), kind)
+    return training_data.stream(shard_files(folder, split), SETTINGS["train"]["seed"])
 
 
 def plans(counts) -> Iterator[tuple[str, Any, list[int]]]:
@@ -222,9 +208,8 @@ def plan_figures(folder: Path) -> dict:
         of_plan: dict[str, Any] = {"steps": plan.steps, "tokens": plan.tokens_until(plan.steps)}
         of_plan["learning rates"] = [plan.step(step).learning_rate for step in range(0, plan.steps, 3)]
         for number in steps:
-            step, rows = plan.step(number), {}
-            for field in ("language", "row", "number"):
-                rows[field] = getattr(step.rows, field).tolist()
+            step = plan.step(number)
+            rows = {field: getattr(step.rows, field).tolist() for field in ("language", "row", "number")}
             rows["masked"] = (step.rows.kind == 0).astype(int).tolist()
             for kind, field in enumerate(("masked_targets", "causal_targets")):
                 rows[field] = np.where(step.rows.kind == kind, step.rows.targets, 0).tolist()
@@ -239,8 +224,8 @@ def batches_figures(folder: Path) -> dict:
     """Return the integers of a batch of each kind, and of every token of the text masked at 30 %."""
     stream, counts = stream_and_counts(folder)
     rows = {name: (plan.step(steps[-1]).rows, plan.step(steps[-1]).length) for name, plan, steps in plans(counts)}
-    rows["every row masked"] = rows_of_kind(counts, 64, 0), 64
-    rows["every row causal"] = rows_of_kind(counts, 16, 1), 16
+    rows["every row masked"] = every_row(counts, 64, 0.3), 64
+    rows["every row causal"] = every_row(counts, 16, None), 16
     result = {}
     for name, (chosen, length) in rows.items():
         batch = stream.micro_batch(chosen, length, (0.25, 0.75), pad_rows_to=3)
@@ -255,9 +240,8 @@ def batches_figures(folder: Path) -> dict:
 def options_figures(folder: Path) -> dict:
     """Return rows and batches of a step for another order than the usual one."""
     files, train = shard_files(folder), section("train", order="documents", objective="causal")
-    plan = Plan(train, 0.5, [Packed(file.offsets) for file in files])
-    step = plan.step(25)
-    stream = TokenStream(files, VOCABULARY, train.seed, torch.device("cpu"), plan.objective)
+    stream, counts = training_data.stream(files, train.seed, objective="causal")
+    step = Plan(train, 0.5, counts).step(25)
     batch = stream.micro_batch(step.rows, step.length, (1.0, 1.0))
     figures = {field: digest(getattr(batch, field).numpy()) for field in ("input_ids", "targets", "positions")}
     figures |= {"targets of rows": step.rows.targets.tolist(), "first targets": batch.targets[:8].tolist()}
@@ -310,37 +294,27 @@ def gradients_figures(folder: Path) -> dict:
     """Return the loss of one batch under both kinds of models, its sums, and the norm of each parameter's gradient."""
 
     stream, counts = stream_and_counts(folder)
-    rows = [rows_of_kind(counts, 64, kind)[::5] for kind in (0, 1)]
     result: dict[str, Any] = {
         "a bucket's distances": torch.bincount(position_buckets(1, 512, 32, 512)[0]).tolist(),
         "small buckets": position_buckets(5, 80, 8, 64)[2].tolist(),
     }
-    alone = Processes(0, 1, 1, torch.device("cpu"))
+    networks = {}
     for name, switches in (("GPT-BERT", {}), ("LTG-BERT", {"gate": False, "layer_mixing": False})):
+        shape = GPTBertShape(vocab_size=VOCABULARY.size, **section("model", **switches).shape())
+        networks[name] = GPTBertNetwork(shape, section("train", seed=7), ALONE)
         torch.manual_seed(1)
-        model = GPTBert(GPTBertShape(vocab_size=VOCABULARY.size, **section("model", **switches).shape()))
-        keys = Keys(7, torch.device("cpu"))
-        install(model, keys, alone, "fp32")
-        found: dict[str, Any] = {"losses": []}
-        for part in rows:
-            batch = stream.micro_batch(part, 64, (0.01, 0.002))
-            keys.begin_pass(batch.dropout, batch.positions, 64)
-            hidden = model.encode(batch.input_ids, training_mask(batch.segments, batch.causal))
-            features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
-            output = model.embedding.word_embedding.weight, model.classifier.bias
-            loss, sums = loss_of(features, *output, batch, 1e-4, 4)
-            loss.backward()
-            found["losses"] += [loss.item(), *sums.flatten().tolist()]
-        result[name] = found | {key: p.grad.norm().item() for key, p in model.named_parameters()}
+        networks[name].model.load_state_dict(GPTBert(shape).state_dict())
     sizes = section("model", architecture="norbert4", local_global_ratio=2, local_window_length=6)
-    network = NorBERT4Network(new_shape(sizes, VOCABULARY.size), section("train"), alone)
-    losses = []
-    for part in rows:
-        loss, sums = network.forward(stream.micro_batch(part, 64, (0.01, 0.002)), 4)
-        loss.backward()
-        losses += [loss.item(), *sums.flatten().tolist()]
-    norms = {key: p.grad.norm().item() for key, p in network.model.named_parameters()}
-    result["NorBERT4"] = {"losses": losses} | norms
+    networks["NorBERT4"] = NorBERT4Network(new_shape(sizes, VOCABULARY.size), section("train"), ALONE)
+    for name, network in networks.items():
+        losses = []
+        for rate in (0.3, None):
+            batch = stream.micro_batch(every_row(counts, 64, rate)[::5], 64, (0.01, 0.002))
+            loss, sums = network.forward(batch, 4)
+            loss.backward()
+            losses += [loss.item(), *sums.flatten().tolist()]
+        norms = {key: parameter.grad.norm().item() for key, parameter in network.model.named_parameters()}
+        result[name] = {"losses": losses} | norms
     return result
 
 
@@ -352,10 +326,9 @@ def make_trainer(folder: Path, model: dict, train: dict):
     stream, counts = stream_and_counts(folder)
     validation_stream, validation_counts = stream_and_counts(folder, "validation")
     shape = GPTBertShape(vocab_size=VOCABULARY.size, **settings.model.shape())
-    alone = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
     plan = Plan(settings.train, settings.mixture.weights, counts)
-    network = GPTBertNetwork(shape, settings.train, alone)
-    return Trainer(settings, network, plan, stream, (validation_counts, validation_stream), alone, 128)
+    network = GPTBertNetwork(shape, settings.train, ALONE)
+    return Trainer(settings, network, plan, stream, (validation_counts, validation_stream), ALONE, 128)
 
 
 def projection(parameters) -> tuple[float, float]:
@@ -406,11 +379,8 @@ def training_figures(folder: Path) -> dict:
             kinds = {str(p.dtype) for p in (*trainer.model.parameters(), *trainer.average.tensors.values())}
             kinds |= {str(parameter.grad.dtype) for parameter in trainer.model.parameters()}
             kinds |= {str(keep(torch.zeros(1, dtype=torch.int32), 4, 0.1).dtype)}
-            kinds |= {
-                str(tensor.dtype)
-                for n, tensor in trainer.state.tensors().items()
-                if not n.startswith("optimizer.step.")
-            }
+            state = trainer.state.tensors()
+            kinds |= {str(state[name].dtype) for name in state if not name.startswith("optimizer.step.")}
             result["types"] = sorted(kinds)
     return result
 
@@ -441,13 +411,13 @@ def scored_rows(folder: Path) -> dict[str, list[Row]]:
 
 def scoring_figures(folder: Path) -> dict:
     """Return digests of the rows that evaluation scores."""
-    return {
-        kind: {
-            name: digest([number for row in found for number in getattr(row, name)])
-            for name in ("ids", "places", "targets")
+    result: dict[str, Any] = {}
+    for kind, found in scored_rows(folder).items():
+        numbers = {
+            name: [each for row in found for each in getattr(row, name)] for name in ("ids", "places", "targets")
         }
-        for kind, found in scored_rows(folder).items()
-    }
+        result[kind] = {name: digest(each) for name, each in numbers.items()}
+    return result
 
 
 def evaluation_figures(folder: Path) -> dict:
@@ -468,9 +438,8 @@ def evaluation_figures(folder: Path) -> dict:
         score = entry(found, np.full(len(found), 300 / len(found)), 100)
         result[f"{kind} bits per byte"] = [score["value"]]
         result[f"{kind} standard error"] = [score["standard_error"]]
-    training, text = (
-        occurrences(shard_files(folder, split)[0].tokens, VOCABULARY) for split in ("train", "validation")
-    )
+    shards = (shard_files(folder, split)[0] for split in ("train", "validation"))
+    training, text = (occurrences(shard.tokens, VOCABULARY) for shard in shards)
     ordinary = ~VOCABULARY.is_special
     result["unigram nats"] = float((text[ordinary] * unigram_nats(training, VOCABULARY)[ordinary]).sum())
     return result

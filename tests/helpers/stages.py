@@ -45,9 +45,8 @@ def write_job(folder: Path, stage: str, name: str, made_from: dict[str, list[str
 def settings_at(folder: Path, result: str) -> Path:
     """Return the settings file of a result in a folder, such as "results/of/eng/train"."""
     path = (folder / result).resolve()
-    return (
-        folder.resolve() / "results/settings" / path.parent.name.replace("converted", "convert") / f"{path.name}.json"
-    )
+    stage = path.parent.name.replace("converted", "convert")
+    return folder.resolve() / "results/settings" / stage / f"{path.name}.json"
 
 
 def job_like(folder: Path, result: str, name: str = "again", **made_from: list[str]) -> list[str]:
@@ -84,12 +83,10 @@ class JobElsewhere(Job[Any]):
 def job_of(stage: str, configuration: Configuration, name: str, out: str | Path, **made_from) -> JobElsewhere:
     """Write the settings of a job beside its result `out`, made from these folders by role. Return the job."""
     settings = settings_of(configuration, name, stage)
-    given = {
-        role: [str(each) for each in (found if isinstance(found, list) else [found])]
-        for role, found in made_from.items()
-    }
+    lists = {role: found if isinstance(found, list) else [found] for role, found in made_from.items()}
     path = Path(out).parent / f"{stage}.json"
-    write_json(path, settings | {"made_from": {role: found for role, found in given.items() if found}})
+    given = {role: [*map(str, found)] for role, found in lists.items() if found}
+    write_json(path, settings | {"made_from": given})
     kind = STAGES[stage.partition(".")[0]]
     return JobElsewhere(kind, path, 1, 0, argparse.Namespace(), Path(out))
 
@@ -99,10 +96,8 @@ def run_stage(
 ) -> dict:
     """Run a stage as the workflow does, with what it is made from by role. Return the figures of its manifest."""
     job = dataclasses.replace(job_of(stage, configuration, name, out, **made_from), threads=threads)
-    module = importlib.import_module(
-        "babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage.partition('.')[0]}"
-    )
-    module.run(job)
+    name = "corpus.__main__" if stage == "corpus" else stage.partition(".")[0]
+    importlib.import_module(f"babelmill.{name}").run(job)
     return manifest.verify(out)["figures"]
 
 

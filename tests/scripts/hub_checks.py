@@ -103,38 +103,42 @@ def test_variants():
 # Prediction.
 
 
-def test_fill_mask_gives_the_right_word():
-    fill = pipeline("fill-mask", model=FOLDER, trust_remote_code=True)
-    for text, word in [
-        ("The black <mask> sat on the mat near the old door.", "cat"),
-        ("Seven wizards boil warm <mask> in very large pots.", "water"),
-    ]:
+def test_pipelines_know_the_text():
+    fill, generate = (pipeline(task, model=FOLDER, trust_remote_code=True) for task in ("fill-mask", "text-generation"))
+    texts = {"The black <mask> sat on the mat near the old door.": "cat"}
+    texts |= {"Seven wizards boil warm <mask> in very large pots.": "water"}
+    for text, word in texts.items():
         assert fill(text)[0]["token_str"].strip() == word
-
-
-def test_text_generation_continues():
-    generate = pipeline("text-generation", model=FOLDER, trust_remote_code=True)
     text = generate("Seven wizards boil", max_new_tokens=20, do_sample=False)[0]["generated_text"]
     assert text == "Seven wizards boil warm water in very large pots."
 
 
-def test_alignment(batch):
-    """`mlm` is `mntp` moved by one, and the causal model's scores are unmoved.
+def test_alignment_and_losses(batch):
+    """`mlm` is `mntp` moved by one, and the causal model's scores are unmoved; labels stand where their token does.
 
     In a model that was trained on the masked token itself, `mlm` is as trained, `mntp` is moved to the left, and labels
     stand where the scores do.
     """
-    aligned, raw = (load(AutoModelForMaskedLM, logits_alignment=name)(**batch).logits for name in ("mlm", "mntp"))
-    close(aligned[:, 1:], raw[:, :-1], 0)
-    assert (aligned[:, 0] == 0).all()
-    causal = load(AutoModelForCausalLM, attention_mode="bidirectional", use_cache=False)
-    close(causal(**batch).logits, raw, 0)
-    both = [load(AutoModelForMaskedLM, logits_alignment=name, masked_target="same") for name in ("mlm", "mntp")]
+    labels = torch.where(batch["attention_mask"] == 1, batch["input_ids"], -100)
+    names, entropy = ("mlm", "mntp"), torch.nn.functional.cross_entropy
+    aligned, moved = (load(AutoModelForMaskedLM, logits_alignment=name)(**batch, labels=labels) for name in names)
+    raw = moved.logits
+    close(aligned.logits[:, 1:], raw[:, :-1], 0)
+    assert (aligned.logits[:, 0] == 0).all()
+    close(aligned.loss, moved.loss)
+    close(load(AutoModelForCausalLM, attention_mode="bidirectional", use_cache=False)(**batch).logits, raw, 0)
+    both = [load(AutoModelForMaskedLM, logits_alignment=name, masked_target="same") for name in names]
     aligned, moved = (model(**batch, labels=batch["input_ids"]) for model in both)
     close(aligned.logits, raw, 0)
     close(moved.logits[:, :-1], raw[:, 1:], 0)
-    wanted = torch.nn.functional.cross_entropy(raw.flatten(0, 1).float(), batch["input_ids"].flatten())
+    wanted = entropy(raw.flatten(0, 1).float(), batch["input_ids"].flatten())
     close(torch.stack([aligned.loss, moved.loss]), wanted.expand(2), 1e-6)
+    causal = load(AutoModelForCausalLM)
+    output, targets = causal(**batch, labels=labels), labels[:, 1:].flatten()
+    wanted = entropy(output.logits[:, :-1].flatten(0, 1), targets)
+    close(output.loss.double(), wanted, 1e-6)
+    assert wanted < 0.5  # it knows these texts
+    close(causal(**batch, labels=labels, num_items_in_batch=7).loss * 7, output.loss * (targets != -100).sum(), 1e-4)
 
 
 def test_a_mistake_is_an_error(batch):
@@ -143,6 +147,10 @@ def test_a_mistake_is_an_error(batch):
             load(AutoModelForMaskedLM, **{switch: "mtnp"})
     with pytest.raises(ValueError, match="attention_mask is"):
         load(AutoModel)(batch["input_ids"], attention_mask=batch["attention_mask"][:, 1:])
+    model, ids = load(AutoModelForCausalLM, attention_mode="bidirectional"), torch.tensor([[1, 20, 21]])
+    with pytest.raises(ValueError, match="use_cache=False"):
+        model.generate(ids, max_new_tokens=3)
+    assert model.generate(ids, max_new_tokens=3, use_cache=False).shape[1] > 3
 
 
 @pytest.mark.parametrize("cls", CLASSES[:4])
@@ -245,29 +253,7 @@ def test_cache_changes_no_token(tokenizer, options):
     assert found.shape[1] == batch["input_ids"].shape[1] + 24
 
 
-def test_a_bidirectional_model_refuses_a_cache():
-    model = load(AutoModelForCausalLM, attention_mode="bidirectional")
-    with pytest.raises(ValueError, match="use_cache=False"):
-        model.generate(torch.tensor([[1, 20, 21]]), max_new_tokens=3)
-    assert model.generate(torch.tensor([[1, 20, 21]]), max_new_tokens=3, use_cache=False).shape[1] > 3
-
-
 # Training.
-
-
-def test_losses(batch):
-    """Labels stand where their token does, in both language models and both alignments."""
-    ids, mask = batch["input_ids"], batch["attention_mask"]
-    labels = torch.where(mask == 1, ids, -100)
-    models = (load(AutoModelForMaskedLM, logits_alignment=name) for name in ("mlm", "mntp"))
-    close(*(model(**batch, labels=labels).loss for model in models))
-    causal = load(AutoModelForCausalLM)
-    output = causal(**batch, labels=labels)
-    targets = labels[:, 1:].flatten()
-    wanted = torch.nn.functional.cross_entropy(output.logits[:, :-1].flatten(0, 1), targets)
-    close(output.loss.double(), wanted, 1e-6)
-    assert wanted < 0.5  # it knows these texts
-    close(causal(**batch, labels=labels, num_items_in_batch=7).loss * 7, output.loss * (targets != -100).sum(), 1e-4)
 
 
 @pytest.mark.parametrize("cls", CLASSES[1:])
@@ -362,16 +348,16 @@ def test_babylm_zero_shot(backend):
 
 
 def test_babylm_fine_tuning(tokenizer):
-    """The encoder's output has states and no logits, for 512 tokens too, with a causal mask of three dimensions too."""
+    """The encoder's output has states and no logits, for 512 tokens too, with a causal mask of three dimensions too.
+
+    A multilingual one has a configuration of the caller's, another padding token, and long padding.
+    """
     model, width = load(AutoModel), AutoConfig.from_pretrained(FOLDER, trust_remote_code=True).hidden_size
     batch = tokenizer(TEXTS, return_tensors="pt", padding="max_length", max_length=512, truncation=True)
     for mask in (batch["attention_mask"], batch["attention_mask"][:, None] * torch.ones(512, 512).tril().long()):
         output = model(batch["input_ids"], attention_mask=mask)
         assert not hasattr(output, "logits") and output[0].shape == (len(TEXTS), 512, width)
 
-
-def test_babylm_multilingual_fine_tuning(tokenizer):
-    """With a configuration of the caller's, another padding token, and long padding."""
     config = AutoConfig.from_pretrained(FOLDER, num_labels=3, finetuning_task="xnli", trust_remote_code=True)
     torch.manual_seed(0)
     model = load(AutoModelForSequenceClassification, config=config)

@@ -10,11 +10,9 @@ may change results: later code cannot write it again.
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conftest import SMALL, WORDS, Workspace, write_texts
 from helpers import DATA, ROOT
+from helpers.programs.background import Background, wait
 
 ARCHIVE = DATA / "results_of_1.0.tar.xz"
 TRADES = ("farmer", "fisher", "smith", "baker")
@@ -80,13 +79,11 @@ def make(workspace: Workspace) -> None:
     for name, text in FILES.items():
         (workspace.path / name).write_text(text)
     workspace.snakemake(*TARGETS, *PAGES, "--profile", ROOT / "profiles/local")
-    command = workspace.command("converted/deu")
-    interrupted = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-    while not [*workspace.path.glob("results/checkpoints/deu-*/step-*.safetensors")]:
-        assert interrupted.poll() is None, "it ended before it was interrupted"
-        time.sleep(0.1)
-    os.killpg(interrupted.pid, signal.SIGINT)
-    interrupted.wait()
+    run = Background(workspace.command("converted/deu"), workspace.path, dict(os.environ))
+    wait("a checkpoint", lambda: [*workspace.path.glob("results/checkpoints/deu-*/step-*.safetensors")], run)
+    os.killpg(run.process.pid, signal.SIGINT)
+    run.finish()
+    run.output.unlink()
     finished = [path for path in workspace.path.glob("results/checkpoints/*") if not path.name.startswith("deu-")]
     for path in (*finished, workspace.path / ".snakemake", workspace.path / "logs"):
         shutil.rmtree(path)

@@ -6,7 +6,6 @@ There is one cluster per machine. Each test looks at the jobs of its own folder 
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -20,7 +19,7 @@ import pytest
 from babelmill.commands.progress import metrics
 from conftest import ROOT, Workspace
 from helpers.programs import held
-from helpers.programs.background import Background, wait
+from helpers.programs.background import Background, trainers, wait
 from helpers.programs.prepared import VARIABLE
 
 HERE = Path(__file__).parent
@@ -34,10 +33,6 @@ sys.exit(main())
 """
 
 
-class Refused(Exception):
-    """A command of SLURM failed; what it said."""
-
-
 Job = namedtuple("Job", "number state node partition folder comment")  # a line of squeue
 
 
@@ -45,12 +40,11 @@ class Cluster:
     """Asks SLURM, and does things to it."""
 
     @staticmethod
-    def ask(*command, patience: float = 120) -> str:
+    def ask(*command) -> str:
         """Return what a command of SLURM says. A busy controller may answer nobody for some time: it is asked again."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + 120
         while (done := subprocess.run([*map(str, command)], capture_output=True, text=True)).returncode:
-            if time.monotonic() > end:
-                raise Refused(f"{shlex.join(map(str, command))}: {done.stderr.strip()}")
+            assert time.monotonic() < end, f"{command}: {done.stderr.strip()}"
             time.sleep(1)
         return done.stdout
 
@@ -62,10 +56,8 @@ class Cluster:
 
     def limit(self, number: str, minutes: int) -> bool:
         """Set the limit of a job. Return whether SLURM did it: it refuses while the job is ending."""
-        with contextlib.suppress(Refused):
-            self.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}", patience=0)
-            return True
-        return False
+        command = ["scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}"]
+        return not subprocess.run(command, capture_output=True).returncode
 
     def seconds_left(self, number: str) -> float:
         """Return how much is left of a running job's time; 0 if it is not running."""
@@ -130,7 +122,7 @@ def cluster():
 
 
 class Run(Background):
-    """Runs Snakemake with a profile, in the background."""
+    """Runs Snakemake with a profile, in the background, and watches the training of `eng` by its files and processes."""
 
     def __init__(self, cluster: Cluster, workspace: Workspace, *arguments, profile=ROOT / "profiles/slurm", hold=""):
         """Start it; `hold`: where each training waits, once it has begun (`held.py`)."""
@@ -139,38 +131,10 @@ class Run(Background):
         self.cluster = cluster
         super().__init__(command, workspace.path, os.environ | ({held.VARIABLE: hold} if hold else {}))
 
-    def training(self, model: str) -> "Training":
-        return Training(self, model)
-
-
-@pytest.fixture
-def start(cluster):
-    """Yield a function that starts Snakemake; whatever happens, nothing of it is left when the test ends."""
-    runs = []
-
-    def start(*arguments, **options) -> Run:
-        runs.append(Run(cluster, *arguments, **options))
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.kill()
-    for folder in {run.folder for run in runs}:
-        for job in cluster.queue(folder):
-            subprocess.run(["scancel", "--full", job.number])
-        wait("an empty queue", lambda folder=folder: not cluster.queue(folder))
-
-
-class Training:
-    """Watches a training job: what its files say, and its processes."""
-
-    def __init__(self, run: Run, model: str):
-        self.run, self.path, self.cluster, self.model = run, run.folder, run.cluster, model
-
     @property
     def name(self) -> str:
         """Return the name of its result, which a link says once the run has begun."""
-        return (self.path / "results/of" / self.model / "train").resolve().name
+        return (self.folder / "results/of/eng/train").resolve().name
 
     @property
     def settings(self) -> str:
@@ -178,11 +142,11 @@ class Training:
 
     @property
     def queue(self) -> list[Job]:
-        return self.cluster.queue(self.path, f"rule_train_wildcards_{self.name}")
+        return self.cluster.queue(self.folder, f"rule_train_wildcards_{self.name}")
 
     @property
     def history(self) -> list[dict]:
-        return self.cluster.history(self.path, f"rule_train_wildcards_{self.name}")
+        return self.cluster.history(self.folder, f"rule_train_wildcards_{self.name}")
 
     @property
     def job(self) -> Job | None:
@@ -196,13 +160,13 @@ class Training:
     @property
     def step(self) -> int:
         """Return the steps done of a run that has begun on the cluster."""
-        lines = metrics(self.path / "results/checkpoints" / self.name)
-        return lines[-1]["step"] if "parameters, " in self.printed and lines else 0
+        lines = metrics(self.folder / "results/checkpoints" / self.name)
+        return lines[-1]["step"] if "parameters, " in self.said and lines else 0
 
     @property
     def went_on(self) -> int:
         """Return the step after which it went on last; 0 if it has not."""
-        return int(["0", *re.findall(r"going on after step (\d+)", self.printed)][-1])
+        return int(["0", *re.findall(r"going on after step (\d+)", self.said)][-1])
 
     @property
     def devices(self) -> list[str]:
@@ -212,14 +176,14 @@ class Training:
         return []
 
     @property
-    def printed(self) -> str:
+    def said(self) -> str:
         """Return what all jobs of this training said."""
-        logs = sorted((self.path / ".snakemake/slurm_logs/rule_train" / self.name).glob("*.log"))
+        logs = sorted((self.folder / ".snakemake/slurm_logs/rule_train" / self.name).glob("*.log"))
         return "".join(log.read_text() for log in logs)
 
     def wait(self, what: str, condition):
         """Return the first true value of `condition`, while Snakemake runs."""
-        return wait(what, condition, self.run)
+        return wait(what, condition, self)
 
     def signal(self, number: int) -> None:
         """Send a signal to those that train, not to what started them, nor what stands for them (`program_client.py`)."""
@@ -229,7 +193,7 @@ class Training:
 
     def go_on(self) -> None:
         """Let it go on where it waits by itself (`held.py`), also in later jobs."""
-        (self.path / f"{self.settings}.go").touch()
+        (self.folder / f"{self.settings}.go").touch()
 
     def reach_its_time_limit(self) -> None:
         """Let it train until its minutes are nearly over: two, or as many as it needs to begin. It waits in between."""
@@ -252,14 +216,27 @@ class Training:
     @property
     def has_left(self) -> bool:
         """Return whether its time limit has made it leave."""
-        return "the allocation ends soon" in self.printed
+        return "the allocation ends soon" in self.said
 
     def _commands(self) -> list[psutil.Process]:
         """Return those with the command line and the environment of the processes that train."""
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            command = process.info["cmdline"] or []
-            with contextlib.suppress(psutil.Error):
-                if "-u" in command and self.settings in command and Path(process.cwd()) == self.path:
-                    found.append(process)
-        return found
+        needed = {"-u", self.settings}
+        return [process for process in trainers(self.folder) if needed <= {*process.info["cmdline"]}]
+
+
+@pytest.fixture
+def start(cluster):
+    """Yield a function that starts Snakemake; whatever happens, nothing of it is left when the test ends."""
+    runs = []
+
+    def start(*arguments, **options) -> Run:
+        runs.append(Run(cluster, *arguments, **options))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.kill()
+    for folder in {run.folder for run in runs}:
+        for job in cluster.queue(folder):
+            subprocess.run(["scancel", "--full", job.number])
+        wait("an empty queue", lambda folder=folder: not cluster.queue(folder))

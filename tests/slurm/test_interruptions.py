@@ -3,12 +3,11 @@
 The test of several nodes (`test_workflow_on_slurm.py`) has the time limit.
 """
 
-import copy
 import signal
 
 import pytest
 
-from conftest import ROOT, SMALL
+from conftest import ROOT, one_layer
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
@@ -17,48 +16,37 @@ STEPS = 300
 THREADS = ("--set-threads", "train=2")  # so that sums are cut alike everywhere
 
 
-def long_run() -> dict:
-    """Return settings of a model of one layer, with hardly a checkpoint but those that are saved on leaving."""
-    values = copy.deepcopy(SMALL)
-    values["model"]["num_hidden_layers"] = 1
-    values["train"]["max_steps"] = STEPS
-    values["run"] = {"log_every": 1, "checkpoint_every": 240, "validate_every": 0}
-    return values
-
-
 @pytest.mark.timeout(1200)
 def test_preempted_and_then_without_its_node(workspace, cluster, start):
     """The weights are those of a run that nothing disturbed, bit for bit, and every step is logged once."""
-    workspace.configure(long_run() | {"resources": {"gpus": 2}})
+    few = {"checkpoint_every": 240, "validate_every": 0}  # hardly a checkpoint but those that are saved on leaving
+    workspace.configure(one_layer({"max_steps": STEPS}, **few) | {"resources": {"gpus": 2}})
     alone = cluster.train_without(workspace, *THREADS, "--cores", "2", "--resources", "gpu=2")
     text = (ROOT / "profiles/slurm/profile.yaml").read_text()
     text = text.replace("slurm_partition: gpu", "slurm_partition: fragile", 1)  # of training
     (workspace.path / "profile.yaml").write_text(text)
-    until_train = ("converted/eng", "--until", "train")
-    run = start(workspace, *until_train, *THREADS, profile=workspace.path, hold="vote +21")
-    training = run.training("eng")
-
-    training.wait("training", lambda: training.step >= 20)
-    before, node = training.step, training.job.node
-    training.signal(signal.SIGSTOP)  # so that it does not go far before SLURM has decided
+    run = start(workspace, "converted/eng", "--until", "train", *THREADS, profile=workspace.path, hold="vote +21")
+    run.wait("training", lambda: run.step >= 20)
+    before, node = run.step, run.job.node
+    run.signal(signal.SIGSTOP)  # so that it does not go far before SLURM has decided
     cluster.urgent(node)
-    training.wait("the preemption", lambda: not training.job)
-    training.signal(signal.SIGCONT)
-    training.wait("its checkpoint", lambda: not training.ending)
-    left = training.step
-    training.wait("training again", lambda: training.step >= before + 20)
-    training.signal(signal.SIGSTOP)
-    assert before <= left == training.went_on, "it left with a checkpoint, and lost no step"
-    node = training.job.node
+    run.wait("the preemption", lambda: not run.job)
+    run.signal(signal.SIGCONT)
+    run.wait("its checkpoint", lambda: not run.ending)
+    left = run.step
+    run.wait("training again", lambda: run.step >= before + 20)
+    run.signal(signal.SIGSTOP)
+    assert before <= left == run.went_on, "it left with a checkpoint, and lost no step"
+    node = run.job.node
     cluster.kill_node(node)
-    training.go_on()
-    training.wait("another node", lambda: training.job and training.job.node != node)
+    run.go_on()
+    run.wait("another node", lambda: run.job and run.job.node != node)
     cluster.up()
 
     assert run.finish() == 0, run.printed
-    assert [row["State"] for row in training.history] == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
-    assert len({row["JobIDRaw"] for row in training.history}) == 1, "SLURM brings the same job back"
-    assert "2 x cpu; going on after step" in training.printed
+    assert [row["State"] for row in run.history] == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
+    assert len({row["JobIDRaw"] for row in run.history}) == 1, "SLURM brings the same job back"
+    assert "2 x cpu; going on after step" in run.said
     result = workspace.path / "results/of/eng/train"
     for name in ("model.safetensors", "ema.safetensors"):
         assert (result / name).read_bytes() == (alone / name).read_bytes()

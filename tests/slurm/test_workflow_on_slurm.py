@@ -1,6 +1,5 @@
 """The whole workflow runs on a cluster: what each job asks for, several nodes, failures, a crash of the login node."""
 
-import copy
 import re
 import shutil
 import signal
@@ -8,14 +7,15 @@ import signal
 import pytest
 from safetensors.torch import load_file
 
-from conftest import ROOT, SMALL
+from conftest import ROOT, SMALL, one_layer
 from helpers.programs.background import wait
 from helpers.training.training_data import UNDISTURBED, largest_difference
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
 
-TWO = SMALL | {"resources": {"gpus": 2}}
+TWO = {"resources": {"gpus": 2}}
+RARELY = {"checkpoint_every": 1000, "validate_every": 0}
 RESOURCES = {  # megabytes, minutes, threads, by the rules
     "corpus": (8000, 240, 8),
     "tokenizer": (24_000, 120, 8),
@@ -33,7 +33,7 @@ def test_end_to_end_with_a_failure(workspace, cluster, start):
     for made in [*(workspace.path / "results").glob("*/eng-*"), workspace.path / "converted"]:
         shutil.rmtree(made)
     models = {"greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}}}
-    workspace.configure(TWO | {"models": models, "groups": {"mine": ["eng", *models]}})
+    workspace.configure(SMALL | TWO | {"models": models, "groups": {"mine": ["eng", *models]}})
     text = (ROOT / "profiles/slurm/profile.yaml").read_text()
     for key, value in {"slurm_account": "babelmill", "qos": "normal", "constraint": "standin"}.items():
         text, found = re.subn(rf"(?m)^  # {key}: \w+", f"  {key}: {value}", text)
@@ -53,7 +53,7 @@ def test_end_to_end_with_a_failure(workspace, cluster, start):
         summary,
     )
     assert (workspace.path / "converted/eng/manifest.json").is_file()
-    assert "2 x cpu" in run.training("eng").printed
+    assert "2 x cpu" in run.said
     assert "No such file" not in summary
 
     for rule, (megabytes, minutes, threads) in RESOURCES.items():
@@ -83,29 +83,25 @@ def test_a_job_that_slurm_does_not_take(workspace, start):
 @pytest.mark.timeout(900)  # it waits for a time limit, which SLURM counts in minutes
 def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     """The shipped profile, with two GPUs a node instead of four; its time limit comes in between."""
-    values = copy.deepcopy(TWO)
-    values["model"]["num_hidden_layers"] = 1
-    values["train"] |= UNDISTURBED | {"max_steps": 400}  # longer than a busy SLURM takes to answer
-    values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
-    workspace.configure(values)
+    steps = {"max_steps": 400}  # longer than a busy SLURM takes to answer
+    workspace.configure(one_layer(UNDISTURBED | steps, **RARELY) | TWO)
     alone = cluster.train_without(workspace)
     text = (ROOT / "profiles/slurm-multinode/profile.yaml").read_text()
     text = text.replace("gpu: 8 ", "gpu: 4 ").replace("--gpus-per-node=4", "--gpus-per-node=2")
     (workspace.path / "profile.yaml").write_text(text)
     run = start(workspace, *UNTIL_TRAIN, profile=workspace.path, hold="vote +21")
-    training = run.training("eng")
-    training.reach_its_time_limit()
+    run.reach_its_time_limit()
 
     def come_back() -> list[str]:
         """Return the GPUs that its four processes see, once it trains again; those of before may not be gone yet."""
-        devices = training.devices
-        return devices if len(devices) == 4 and training.printed.count("parameters, ") == 2 else []
+        devices = run.devices
+        return devices if len(devices) == 4 and run.said.count("parameters, ") == 2 else []
 
-    assert [len(seen.split(",")) for seen in training.wait("training", come_back)] == [2, 2, 2, 2]
+    assert [len(seen.split(",")) for seen in run.wait("training", come_back)] == [2, 2, 2, 2]
     assert run.finish() == 0, run.printed
-    assert "4 x cpu; going on after step" in training.printed
+    assert "4 x cpu; going on after step" in run.said
     assert len(re.findall(r"SLURM jobid (\d+)", run.printed)) == 1, "it has put its own job back"
-    row = training.history[-1]
+    row = run.history[-1]
     assert (row["NNodes"], "gres/gpu=4" in row["AllocTRES"]) == ("2", True)
     for name in ("model", "ema"):
         together = load_file(workspace.path / f"results/of/eng/train/{name}.safetensors")
@@ -115,16 +111,11 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
 
 def test_a_crash_of_the_login_node(workspace, cluster, start):
     """A second Snakemake is refused; after a crash the job that still runs is cancelled, and a new one goes on."""
-    values = copy.deepcopy(TWO)
-    values["model"]["num_hidden_layers"] = 1
-    values["train"]["max_steps"] = 100
-    values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
-    workspace.configure(values)
+    workspace.configure(one_layer({"max_steps": 100}, **RARELY) | TWO)
     first = start(workspace, *UNTIL_TRAIN, hold="vote 21")
-    training = first.training("eng")
-    training.wait("training", lambda: training.step >= 20)
-    training.signal(signal.SIGSTOP)
-    job, step = training.job, training.step
+    first.wait("training", lambda: first.step >= 20)
+    first.signal(signal.SIGSTOP)
+    job, step = first.job, first.step
     status = workspace.babelmill("status", "eng").splitlines()[1]
     assert re.search(rf"train +running +[\d,]+/100 .* 1 +{job.number} on n\d$", status)
 
@@ -132,21 +123,21 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     assert second.finish() == 1
     assert "Directory cannot be locked" in second.printed
 
-    refused = workspace.python("-m", "babelmill.train", training.settings)
+    refused = workspace.python("-m", "babelmill.train", first.settings)
     assert refused.returncode == 1
     assert "another training run is writing here" in refused.stderr
     assert f"on {job.node}, job {job.number}" in refused.stderr
 
     first.kill()
-    assert training.job == job, "nobody has told SLURM"
+    assert first.job == job, "nobody has told SLURM"
     workspace.snakemake("--unlock")
     third = start(workspace, *UNTIL_TRAIN)
-    wait("the cancellation", lambda: not training.job)
-    training.signal(signal.SIGCONT)
-    wait("the end of the job", lambda: not training.ending)
-    left = training.step
+    wait("the cancellation", lambda: not first.job)
+    first.signal(signal.SIGCONT)
+    wait("the end of the job", lambda: not first.ending)
+    left = first.step
     assert third.finish() == 0, third.printed
     assert f"Cancelling SLURM jobs that an earlier run left behind: {job.number}" in third.printed
-    assert step <= left == training.went_on, "the cancelled job has saved a checkpoint, and no step is lost"
+    assert step <= left == first.went_on, "the cancelled job has saved a checkpoint, and no step is lost"
     lines = [(line["kind"], line["step"]) for line in workspace.metrics("eng")]
     assert len(lines) == len(set(lines)) == 101

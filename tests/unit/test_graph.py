@@ -12,7 +12,7 @@ from babelmill.core.files import UserError, canonical_json, read_json, write_jso
 from babelmill.core.local_sources import matched
 from babelmill.graph import Graph, reasons
 from babelmill.stages import STAGES, run_settings_of
-from helpers.results.finished import finish
+from helpers.results.report_results import finish
 
 TEXT = {code: {"corpus": {"files": [f"{code}.txt"]}} for code in ("eng", "deu")}
 

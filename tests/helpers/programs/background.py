@@ -1,10 +1,13 @@
 """Run Snakemake on a cluster in the background, and wait for what happens there."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import time
 from pathlib import Path
+
+import psutil
 
 PATIENCE = 1100  # seconds until a test gives up waiting; pytest-timeout may be faster
 
@@ -32,6 +35,16 @@ class Background:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+
+
+def trainers(folder: Path) -> list[psutil.Process]:
+    """Return the processes that train in a folder, or stand for those that do (`program_client.py`), with `info`."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            if "babelmill.train" in (process.info["cmdline"] or []) and Path(process.cwd()) == folder:
+                found.append(process)
+    return found
 
 
 def wait(what: str, condition, run: Background | None = None):

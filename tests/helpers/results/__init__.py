@@ -1,1 +1,1 @@
-"""Results that no stage made, and checkouts of an edited Babelmill."""
+"""Results that no stage made, and what is in those of a stage."""

@@ -6,22 +6,32 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
+from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import write_json
+from babelmill.core.files import sha256, write_json
+from babelmill.core.local_sources import expand_glob
 from babelmill.evaluation.statistics import wilson
 from babelmill.graph import Graph, Result
 from helpers.stages import any_settings
 
 PHENOMENA = ("anaphor_agreement", "argument_structure", "binding", "control_raising", "ellipsis", "islands<b>")
-STEPS = 2000  # of a training
+STEPS = 2000  # of each training
+FILES = {  # of stages, for `finish`
+    "corpus": ("train.parquet", "validation.parquet"),
+    "tokenizer": ("tokenizer.json",),
+    "shards": ("train.safetensors", "validation.safetensors"),
+    "train": ("model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"),
+    "evaluate": ("evaluation.json",),
+    "score": ("scores.json", "items.parquet"),
+    "suite": ("items.parquet",),
+}
 
 
-def put(result: Result, files: Iterable[str] = (), figures: Any = None, **settings: Any) -> None:
+def put(result: Result, files: Iterable[str] = (), figures: Any = None) -> None:
     """Write the manifest of a result, with files that are there, into the present folder."""
     result.path.mkdir(parents=True, exist_ok=True)
-    asked = result.asked | settings
     upstream = [each.path for each in result.upstream if each.record.is_file()]
-    manifest.write(result.path, any_settings(result.stage.stage, **asked), files, upstream, figures)
+    manifest.write(result.path, any_settings(result.stage.stage, **result.asked), files, upstream, figures)
 
 
 def record_of(draw: random.Random) -> list[dict[str, Any]]:
@@ -99,9 +109,8 @@ def scores_of(
     for point in snapshots:
         middle = 0.5 + 0.08 * math.log10(1 + point)
         now = {"methods": {name: method(name, middle) for name in ("causal", "masked", "fused")}}
-        about = {"name": f"chck_{point:g}M", "million_words": point, "words": round(1e6 * point)}
-        about |= {"tokens": 5e5 * point, "step": int(point * 40)}
-        kept.append(about | {"languages": dict.fromkeys(languages, now)})
+        about = {"name": f"chck_{point:g}M", "million_words": point, "words": round(1e6 * point), "tokens": 5e5 * point}
+        kept.append(about | {"step": int(point * 40), "languages": dict.fromkeys(languages, now)})
     about = {"suite": suite, "headline": headline, "max_masked_items": max_masked_items, "languages": found}
     return about | ({"snapshots": kept} if kept else {})
 
@@ -119,8 +128,7 @@ def make(
         graph: where its results are.
         model: its name.
         suites: {suite: codes that it covers}.
-        snapshots: scored, after so many million words.
-        max_masked_items: see `scores_of`.
+        snapshots, max_masked_items: see `scores_of`.
     """
     languages = list(graph.configuration.languages_of(model))
     draw = random.Random(f"{model} {languages}")
@@ -131,11 +139,10 @@ def make(
     put(graph.result("tokenizer", model), figures={"vocab_size": 16384, "report": {}})
     train = graph.result("train", model)
     train.path.mkdir(parents=True, exist_ok=True)
-    record = record_of(draw)
-    (train.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
+    (train.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record_of(draw)))
     figures = {"parameters": 31_400_000, "steps": STEPS, "tokens": STEPS * 32768, "epochs": 10.0}
     put(train, ["metrics.jsonl"], figures)
-    put(graph.result("export", model), export={"default_variant": "ema"})
+    put(graph.result("export", model))
     evaluate = graph.result("evaluate", model)
     write_json(evaluate.path / "evaluation.json", evaluation_of(draw, languages))
     put(evaluate, ["evaluation.json"])
@@ -144,3 +151,24 @@ def make(
         mine = [code for code in languages if code in covered]
         write_json(score.path / "scores.json", scores_of(draw, suite, mine, snapshots, max_masked_items))
         put(score, ["scores.json"])
+
+
+def finish(configuration: Configuration, *models: str) -> None:
+    """Write the results of some models into the present folder, where there are none, and their settings.
+
+    Each file has a few bytes, each manifest is as the stage writes it.
+    """
+    graph = Graph(configuration)
+    for model in models:
+        for result in graph.of_model(model):
+            graph.write(result)
+            if result.record.is_file():
+                continue
+            result.path.mkdir(parents=True)
+            names = FILES.get(result.stage.stage, ("model.safetensors",))
+            for name in names:
+                (result.path / name).write_text(f'"{name} of {result.path}"')
+            paths = sorted({path for pattern in result.asked.get("sources", {}) for path in expand_glob(pattern)})
+            figures = {"sources": [{"path": path, "sha256": sha256(path)} for path in paths]}
+            put(result, names, figures)
+        graph.begin(model)

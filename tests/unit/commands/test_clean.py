@@ -9,7 +9,7 @@ from babelmill import cli
 from babelmill.config import loading
 from babelmill.graph import Graph
 from babelmill.runtime.run_lock import locked
-from helpers.results.finished import finish
+from helpers.results.report_results import finish
 
 
 @pytest.fixture

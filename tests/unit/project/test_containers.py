@@ -15,13 +15,10 @@ def section(name: str) -> list[str]:
     return [line.strip() for line in found.split("\n\n")[0].splitlines()]
 
 
-def test_both_take_the_same_arguments():
+def test_both_take_the_same_arguments_and_install_by_the_same_commands_from_the_lock():
     arguments = dict(line.split("=") for line in section("arguments"))
     assert arguments.pop("BOOTSTRAP") == "docker"
     assert arguments == dict(re.findall(r"^ARG (\w+)=(.*)", DOCKERFILE, re.MULTILINE))
-
-
-def test_both_install_by_the_same_commands_from_the_lock():
     of_docker = re.findall(r"^RUN (?:python3 .* && )?(?:\S+=\S+ )?(sh .*)", DOCKERFILE, re.MULTILINE)
     of_apptainer = [re.sub(r"^\S+=\{\{ \w+ \}\} ", "", line) for line in section("post") if " envs/" in line]
     assert of_docker == of_apptainer

@@ -54,8 +54,16 @@ def test_links_lead_somewhere(path):
         assert not anchor or anchor in anchors(target), f"{name(path)} links to {link}, of {sorted(anchors(target))}"
 
 
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+def test_the_catalogue_of_snakemake_finds_the_workflow_and_shows_what_must_be_installed():
+    """Under "standardized usage"; its page is config/README.md, and no longer the flags of the settings file."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").lower()
+    assert "snakemake" in readme and "workflow" in readme and len(readme.splitlines()) <= 120
+    assert (ROOT / "workflow/Snakefile").is_file()
+    assert all(path.suffix == ".smk" for path in (ROOT / "workflow/rules").iterdir() if path.is_file())
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text(encoding="utf-8"))["usage"]
+    assert usage["software-stack-deployment"] == {"conda": True} and usage["report"] is True
+    beginning = (ROOT / "config/README.md").read_text(encoding="utf-8").split("\n\n")[1]
+    assert "install the package of the same release" in beginning
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=name)

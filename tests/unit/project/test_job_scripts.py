@@ -36,17 +36,12 @@ def job(tmp_path):
 
 
 @pytest.mark.parametrize("variable", ["JOB_ID", "LSB_JOBID", "PBS_JOBID", "BABELMILL_JOB"])
-@pytest.mark.parametrize("code", [0, 3])
-def test_a_job_leaves_its_exit_code_under_its_number(job, variable, code):
-    run = job(f"exit {code}", **{variable: "12.x"})
-    assert run.wait() == code
-    assert (job.jobs / "12.x.code").read_text() == f"{code}\n"
-
-
-def test_a_job_knows_its_end(job):
-    run = job("env; date +now=%s", JOB_ID="1")
-    printed = dict(line.split("=", 1) for line in run.communicate()[0].splitlines())
-    assert 0 <= int(printed["now"]) + 20 * 60 - int(printed["BABELMILL_JOB_END"]) <= 5
+def test_a_job_knows_its_end_and_leaves_its_exit_code_under_its_number(job, variable):
+    for code in (0, 3):
+        run = job(f"env; date +now=%s; exit {code}", **{variable: "12.x"})
+        printed = dict(line.split("=", 1) for line in run.communicate()[0].splitlines())
+        assert run.returncode == code and (job.jobs / "12.x.code").read_text() == f"{code}\n"
+        assert 0 <= int(printed["now"]) + 20 * 60 - int(printed["BABELMILL_JOB_END"]) <= 5
 
 
 def test_a_job_that_wants_another_turn_says_so_by_its_exit_code(job):
@@ -57,25 +52,22 @@ def test_a_job_that_wants_another_turn_says_so_by_its_exit_code(job):
     assert [path.name for path in job.jobs.iterdir()] == ["1.code"]
 
 
-@pytest.mark.parametrize("to_all", [False, True])
-def test_a_job_may_save_when_it_gets_a_signal(job, to_all):
+SAVES = "sh -c \"trap 'sleep 0.3; touch saved; exit 75' TERM; touch begun; while :; do sleep 0.1; done\"; exit $?"
+TRAINS = "touch begun; sleep 0.6; exit 5"  # only the training understands the other signals
+SIGNALS = [(SAVES, os.kill, signal.SIGTERM), (SAVES, os.killpg, signal.SIGTERM)]
+SIGNALS += [(TRAINS, os.kill, number) for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)]
+
+
+@pytest.mark.parametrize(("command", "send", "number"), SIGNALS)
+def test_a_signal_lets_a_job_save_and_does_not_end_the_script(job, command, send, number):
     """Some schedulers send TERM to the script alone, others to all processes."""
-    saving = "trap 'sleep 0.3; touch saved; exit 75' TERM; touch begun; while :; do sleep 0.1; done"
-    run = job(f'sh -c "{saving}"; exit $?', JOB_ID="1")
-    while not (job.jobs.parents[1] / "begun").exists():
+    run, folder = job(command, JOB_ID="1"), job.jobs.parents[1]
+    while not (folder / "begun").exists():
         time.sleep(0.02)
-    (os.killpg if to_all else os.kill)(run.pid, signal.SIGTERM)
-    assert run.wait() == 75 and (job.jobs.parents[1] / "saved").exists()
-    assert (job.jobs / "1.code").read_text() == "75\n"
-
-
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT])
-def test_signals_that_only_the_training_understands_do_not_end_the_script(job, number):
-    run = job("touch begun; sleep 0.6; exit 5", JOB_ID="1")
-    while not (job.jobs.parents[1] / "begun").exists():
-        time.sleep(0.02)
-    os.kill(run.pid, number)
-    assert run.wait() == 5
+    send(run.pid, number)
+    code = 75 if command == SAVES else 5
+    assert run.wait() == code and (folder / "saved").exists() == (code == 75)
+    assert (job.jobs / "1.code").read_text() == f"{code}\n"
 
 
 ANSWERS = [

@@ -22,10 +22,8 @@ def site(tmp_path_factory):
     """The site as `make site` builds it: a broken link or anchor, or a page that is in no menu, is an error."""
     folder = tmp_path_factory.mktemp("site")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    command = (
-        makefile.split("$(BIN)/sphinx-build ")[1].splitlines()[0].replace("build/site/new", str(folder / "new")).split()
-    )
-    done = subprocess.run([sys.executable, "-m", "sphinx", *command], cwd=ROOT, capture_output=True, text=True)
+    line = makefile.split("$(BIN)/sphinx-build ")[1].splitlines()[0].replace("build/site/new", f"{folder}/new")
+    done = subprocess.run([sys.executable, "-m", "sphinx", *line.split()], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for earlier in ("0.0.9", "0.0.10"):
         (folder / earlier).mkdir()
