@@ -186,10 +186,6 @@ class Checkout(Workspace):
         package = {"PYTHONPATH": f"{self.project / 'workflow'}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
         return {**os.environ, **package}
 
-    def snakemake(self, *arguments, check: bool = True) -> subprocess.CompletedProcess:
-        """Run it in the folder: the end of a dry run with `--directory` alone names no edited modules."""
-        return self.python("-m", "snakemake", *self.arguments(*arguments), check=check)
-
     def edit(self, name: str, old: str, new: str) -> None:
         """Replace a text that must be in a file exactly once."""
         source = (self.project / name).read_text(encoding="utf-8")

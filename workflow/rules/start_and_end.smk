@@ -63,8 +63,9 @@ def say_what_is_left_out():
 
 
 @atexit.register
-def say_edits():
+def say_edits(folder=os.getcwd()):
     """At the end of a dry run, name the modules that were edited since results were made that stay."""
+    os.chdir(folder)  # with --directory, Snakemake has left it by now
     if workflow.dryrun and workflow.dag is not None and workflow.is_main_process:
         with contextlib.suppress(UserError):  # what is wrong in the configuration was said before
             run = set(jobs_to_run())
