@@ -47,7 +47,7 @@ def make_trainer(
     model = model.model_copy(update={"hidden_size": width} if width else {})
     kind = NorBERT4Network if architecture == "norbert4" else network
     made = kind(new_shape(model, VOCABULARY.size), train, processes, graphs)
-    if not by_hand:
+    if not by_hand and architecture == "gpt_bert":  # a NorBERT4 has no faster functions
         keyed.install(made.model, made.keys, keyed.KeyedAttention)
     (tokens, layouts), (others, other_layouts) = (
         stream(each, graphs=graphs, objective=train.objective) for each in (shards, validation or shards)
