@@ -32,6 +32,15 @@ def test_a_bare_run_builds_the_targets(fresh, entry):
     assert {model for rule, model in fresh.would_run(*options, targets=[]) if rule == "convert"} == {"eng"}
 
 
+def test_a_target_that_is_not_asked_for_stops_nobody(fresh):
+    more = {"models": {"odd": {"preset": "small"}}, "groups": {"mine": ["odd"]}, "targets": ["odd"]}
+    fresh.configure({"corpus": {"builtin": "python-docs"}} | more)
+    assert ("convert", "eng") in fresh.would_run(targets=["converted/eng"])
+    for target in ("all", "mine", "publish_all"):
+        done = fresh.snakemake(target, "--dry-run", check=False)
+        assert "models.odd" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_a_batch_is_published(fresh, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_none")
     fresh.configure({"targets": ["eng"], "corpus": {"builtin": "python-docs"}, "groups": {"mine": ["deu", "swe"]}})

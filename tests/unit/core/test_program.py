@@ -37,6 +37,16 @@ def test_a_stage_and_a_command_import_nothing_from_the_working_folder_or_another
         assert output_of(shadowed, *words, "--help", PYTHONPATH=path).startswith("usage: ")
 
 
+def test_logging_does_without_a_standard_error(tmp_path):
+    code = "import sys; from babelmill.core.stage_entry import configure_logging as f; f(None); print(sys.stderr)"
+    assert (
+        output_of(
+            tmp_path, "-c", f"import os; os.close(2); os.execvp(*{[sys.executable, [sys.executable, '-c', code]]})"
+        )
+        == "None\n"
+    )
+
+
 def test_processes_of_a_stage_import_nothing_from_there_either(shadowed):
     """Those that it starts with `-c`, and workers of `multiprocessing`."""
     (shadowed / "begin.py").write_text(

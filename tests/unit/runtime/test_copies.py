@@ -46,6 +46,22 @@ def copied(there, checkpoints: Checkpoints) -> int:
     return done
 
 
+def test_what_a_killed_copy_left_is_removed_and_a_file_written_again_at_once_is_copied(tmp_path, there):
+    first = machine(tmp_path / "a", 10)
+    record = first.folder / "metrics.jsonl"
+    record.write_text("{}\n")
+    mine = Copies(f"file://{there.parent}", first)
+    mine.fetch(10)
+    mine._copy()
+    left, when = there / f".{SECOND}.safetensors.z2hd0cp6.tmp", record.stat().st_mtime_ns
+    left.write_bytes(b"half")
+    record.write_text("{}\n{}\n")
+    os.utime(record, ns=(when, when))  # as where a file system knows whole seconds alone
+    mine.close()
+    assert (there / record.name).read_text() == record.read_text()
+    assert copied(there, machine(tmp_path / "b")) == 10 and not left.exists()
+
+
 def test_a_fetch_that_was_killed_is_made_again(tmp_path, there, monkeypatch):
     """What belongs to the checkpoints is whole once attempt.json is there; without identity.json a run is refused.
 
