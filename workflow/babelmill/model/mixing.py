@@ -39,7 +39,7 @@ class _WeightedSums:
             start = BLOCK * len(self.blocks)
             t, end = start + len(self.rows), min(start + BLOCK, len(self.matrix))
             weights, flat = self.matrix[t:end, t], row.reshape(-1)
-            sums = torch.outer(weights, flat) if self.sums is None else torch.addr(self.sums, weights, flat)
+            sums = weights[:, None] @ flat[None] if self.sums is None else torch.addr(self.sums, weights, flat)
             self.rows.append(flat)
             this, self.sums = sums.split([1, end - t - 1])
         return this.reshape(row.shape).clone()  # a part of `sums` would keep all of them in memory

@@ -77,11 +77,15 @@ GOLDEN = randomness.GOLDEN - 2**32  # as int32
 
 
 def mix(x: torch.Tensor) -> torch.Tensor:
-    """Do what `randomness.mix` does, in int32. Right shifts fill negative numbers with ones, which masks remove."""
-    x = _times(x ^ ((x >> 16) & 0xFFFF), 0x21F0AAAD)
-    x.bitwise_xor_((x >> 15) & 0x1FFFF)
-    x = _times(x, 0x735A2D97)
-    return x.bitwise_xor_((x >> 15) & 0x1FFFF)
+    """Do what `randomness.mix` does, in int32."""
+    x = _times(_shifted(x, 16).bitwise_xor_(x), 0x21F0AAAD)
+    x = _times(x.bitwise_xor_(_shifted(x, 15)), 0x735A2D97)
+    return x.bitwise_xor_(_shifted(x, 15))
+
+
+def _shifted(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Shift to the right. PyTorch fills negative numbers with ones, which a mask removes."""
+    return (x >> bits).bitwise_and_(2 ** (32 - bits) - 1)
 
 
 def _times(x: torch.Tensor, factor: int) -> torch.Tensor:
@@ -116,13 +120,14 @@ _kept_counters = lru_cache(maxsize=16)(_counters)  # for CPUs; on a GPU the comp
 def keep(keys: torch.Tensor, size: int, p: float) -> torch.Tensor:
     """Return 1.0 with probability 1 - p, else 0.0, for each of `size` elements per key: [keys, size]."""
     half = (size + 1) // 2
+    least = round(p * 2**16) - 2**15  # of the 2^16 values, the lowest drop their element, from -2^15 on
     if keys.device.type == "cpu" and not torch.compiler.is_compiling():
         bits = draw(keys[:, None], _kept_counters(half, keys.device)).view(torch.int16)  # the low half first
-    else:  # here a view of another type would split the compiled kernel in two
-        numbers = draw(keys[:, None], _counters(half, keys.device))
-        bits = torch.stack([numbers << 16 >> 16, numbers >> 16], -1).flatten(1)
-    dropped = round(p * 2**16)  # how many of the 2^16 values drop their element: the lowest, from -2^15 on
-    return (bits[:, :size] >= dropped - 2**15).to(torch.get_default_dtype())
+        return torch.ge(bits[:, :size], least, out=torch.empty(len(keys), size))  # 1 pass; bool would take 2 slow ones
+    # Here a view of another type would split the compiled kernel in two.
+    numbers = draw(keys[:, None], _counters(half, keys.device))
+    bits = torch.stack([numbers << 16 >> 16, numbers >> 16], -1).flatten(1)
+    return (bits[:, :size] >= least).to(torch.get_default_dtype())
 
 
 class Keys:

@@ -116,7 +116,7 @@ def put_sums(model: GPTBert) -> None:
 
 
 def difference(device: torch.device, shape: GPTBertShape, length: int, attends: bool, in_bf16: bool = True) -> float:
-    """Return how far a small model with our kernels is from the formula in fp32: nan if a number is nan.
+    """Return how far a small model with our kernels is from the formula in fp64: nan if a number is nan.
 
     It has the widths, the dropout and the layer mixing of `shape`. There is a causal row of three documents, a
     bidirectional one whose second half is padding, and one that is a single document. The features and the gradients of
@@ -132,7 +132,7 @@ def difference(device: torch.device, shape: GPTBertShape, length: int, attends: 
         for weight in formula.parameters():
             weight.data.add_(torch.randn_like(weight), alpha=0.2 * shape.hidden_size**-0.5)
         ids, gradient = torch.randint(WORDS, (3, length)), torch.randn(3 * length, shape.hidden_size)
-    fused.load_state_dict(formula.state_dict())
+    fused.load_state_dict(formula.double().state_dict())
     for model in (formula, fused):
         dropout.install(model.to(device), keys, KeyedAttention)
     put_kernels(fused, attends)
@@ -144,7 +144,7 @@ def difference(device: torch.device, shape: GPTBertShape, length: int, attends: 
         with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16 and model is fused):
             features = model.classifier.features(model.encode(ids.to(device), seen).flatten(0, 1))
         features.backward(gradient.to(device, features.dtype))
-        kinds = {"features": [features.detach().float().flatten()]}
+        kinds = {"features": [features.detach().double().flatten()]}
         for name, weight in model.named_parameters():
             if weight.grad is not None:
                 kinds.setdefault(name.rstrip("0123456789"), []).append(weight.grad.flatten())
