@@ -14,7 +14,7 @@ time. `lengths` varies the lengths of rows on the text of `ten`, `masks` the sha
 ten epochs of 300,000 words with 3.7 M parameters. `tuned` (on the same text, also with a quarter of the rows masked)
 and `tuned_once` (on that of `one`) compare these recipes with the published one at this size and with six seeds: a
 training takes about 20 minutes of CPU time (4 of `tuned_once`). `small_ten` and `small_once` do so with three seeds
-of the preset `small` on 3 million words, for a GPU. With `--blimp`, the larger models are also scored on pairs of
+of the preset `small` on 2.3 million words, for a GPU. With `--blimp`, the larger models are also scored on pairs of
 BLiMP, which come from the Hub.
 """
 
@@ -35,6 +35,7 @@ TEXTS = {  # the file's suffix, places, and words of each kind; "full" has all w
     "validation": ("_dev", 2, 4_000),
 }
 DOCUMENT = 250  # words
+SEQUENCE = 12
 
 MUON, NO_DROPOUT = (
     {"train.optimizer": "muon"},
@@ -141,16 +142,30 @@ def text_of(clone: Path, name: str) -> str:
     return done.stdout.decode()
 
 
+def sequences(words: list[str]) -> set[tuple[str, ...]]:
+    """Return all sequences of SEQUENCE words in a row."""
+    return set(zip(*(words[first:] for first in range(SEQUENCE)), strict=False))
+
+
+def documents(words: list[str]) -> list[list[str]]:
+    """Cut words into documents."""
+    return [words[first : first + DOCUMENT] for first in range(0, len(words), DOCUMENT)]
+
+
 def write_text(clone: Path, path: Path, suffix: str, places: int, of_each: int) -> None:
-    """Write `of_each` words of each kind, from several places of its file."""
+    """Write `of_each` words of each kind, from several places of its file.
+
+    What shares a sequence with a file `_dev` is left out of texts for training: these files are parts of the others.
+    """
     with path.open("w", encoding="utf-8") as out:
         for kind in KINDS:
-            words = text_of(clone, f"{kind}{suffix}.train").split(" ")
+            held_out = set() if suffix else sequences(text_of(clone, f"{kind}_dev.train").split(" "))
+            whole = documents(text_of(clone, f"{kind}{suffix}.train").split(" "))
+            words = [word for part in whole if held_out.isdisjoint(sequences(part)) for word in part]
             for place in range(places):
                 begin, number = len(words) * place // places, of_each // places
-                part = words[begin : begin + number]
-                for first in range(0, len(part), DOCUMENT):
-                    out.write(json.dumps({"text": " ".join(part[first : first + DOCUMENT])}) + "\n")
+                for document in documents(words[begin : begin + number]):
+                    out.write(json.dumps({"text": " ".join(document)}) + "\n")
 
 
 def configuration(folder: Path, blimp: bool, precision: str = "bf16") -> dict[str, Any]:

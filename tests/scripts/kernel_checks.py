@@ -40,7 +40,7 @@ guard(mixing_triton, "_mix_forward", "_mix_backward", "_begin_sums")
 
 
 def compare(length: int, layers: int, width: int = 48, heads: int = 3, **values: float) -> None:
-    """Compare a model's result and gradients with the formula in float64, where the kernels compute in either type.
+    """Compare a model's result and gradients, by kernels in float32 and bfloat16, with the formula in float64.
 
     Its widths are no powers of two. In bfloat16, numbers differ by rounding.
     """

@@ -39,6 +39,7 @@ class _WeightedSums:
             start = BLOCK * len(self.blocks)
             t, end = start + len(self.rows), min(start + BLOCK, len(self.matrix))
             weights, flat = self.matrix[t:end, t], row.reshape(-1)
+            # An outer product, as a matrix product: its gradients are some, too.
             sums = weights[:, None] @ flat[None] if self.sums is None else torch.addr(self.sums, weights, flat)
             self.rows.append(flat)
             this, self.sums = sums.split([1, end - t - 1])

@@ -84,7 +84,7 @@ def mix(x: torch.Tensor) -> torch.Tensor:
 
 
 def _shifted(x: torch.Tensor, bits: int) -> torch.Tensor:
-    """Shift to the right. PyTorch fills negative numbers with ones, which a mask removes."""
+    """Return x >> bits of unsigned numbers: PyTorch fills negative ones with ones, which a mask removes."""
     return (x >> bits).bitwise_and_(2 ** (32 - bits) - 1)
 
 
@@ -123,7 +123,10 @@ def keep(keys: torch.Tensor, size: int, p: float) -> torch.Tensor:
     least = round(p * 2**16) - 2**15  # of the 2^16 values, the lowest drop their element, from -2^15 on
     if keys.device.type == "cpu" and not torch.compiler.is_compiling():
         bits = draw(keys[:, None], _kept_counters(half, keys.device)).view(torch.int16)  # the low half first
-        return torch.ge(bits[:, :size], least, out=torch.empty(len(keys), size))  # 1 pass; bool would take 2 slow ones
+        numbers = torch.empty(len(keys), size, device=keys.device)
+        return torch.ge(
+            bits[:, :size], least, out=numbers
+        )  # one pass; a bool tensor in between would take two slow ones
     # Here a view of another type would split the compiled kernel in two.
     numbers = draw(keys[:, None], _counters(half, keys.device))
     bits = torch.stack([numbers << 16 >> 16, numbers >> 16], -1).flatten(1)
