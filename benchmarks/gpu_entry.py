@@ -4,12 +4,12 @@
     python benchmarks/gpu_entry.py prepare build/entry --texts BabyLM-Tiny --blimp blimp  (where Babelmill is installed)
     python benchmarks/gpu_entry.py run build/entry --out OUT --minutes 9                  (on the GPU; again: goes on)
 
-`prepare` writes a configuration: the preset `small`, trained for ten epochs by several recipes and with two seeds, on
-up to ten million words. It makes corpus, tokenizer, shards and pairs, and writes the remaining commands into
-`jobs.txt`, the most important model first. It deletes the raw text; the rest of the folder has about 50 MB. `run` does
-the commands, each on one GPU. After each, OUT has a line of `entry.jsonl`, and all result files of less than 1 MiB in
-`entry.tar.gz`: if the machine is lost in the middle, these are there. A rehearsal on a CPU: `--words 20000 --preset
-tiny`. (Not run on a GPU yet.)
+`prepare` writes a configuration: the preset `small`, trained by several recipes for ten epochs of up to ten million
+words. It makes corpus, tokenizer, shards and suites, and writes the remaining commands into `jobs.txt`, the most
+important model first. It deletes the raw text; the rest of the folder has about 50 MB. `run` does the commands, each on
+one GPU. After each, OUT has a line of `entry.jsonl`, and all result files of less than 1 MiB in `entry.tar.gz`: if the
+machine is lost in the middle, these are there. A rehearsal on a CPU: `--words 20000 --preset tiny`. (Not run on a GPU
+yet.)
 """
 
 import argparse
@@ -17,7 +17,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tarfile
@@ -26,18 +25,31 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from recipes import sequences
+from recipes import DOCUMENT, documents, sequences
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENT = 250  # words
 HELD_OUT = 300  # one document of so many is for validation
 # Files of BabyLM-Tiny. Of a whole clone, the first ones are enough; some mirrors lack large files. `_dev` files of
 # train_600k are parts of the files beside them.
 TEXTS = (r"train_10M/\w+", r"train_600k/\w+(?<!_dev)", r"1M_\w+", r"wiki_\w+")
-SEEDS = (1, 2)
-# Presets beside the size, and settings. `tuned` was measured where rate times decay times steps was 6 to 11. Its own
-# decay makes this 32 here.
-RECIPES = {"tuned": (["tuned"], {"weight_decay": 0.15}), "published": ([], {}), "decayed": (["tuned"], {})}
+# Presets beside the size, and settings. `tuned` was measured where rate times decay times steps was 6 to 11. Here it is
+# about 32, and 10 with less decay.
+TUNED, PUBLISHED = ["tuned"], []
+MODELS = {
+    "tuned_1": (TUNED, {"seed": 1}),
+    "published_1": (PUBLISHED, {"seed": 1}),
+    "less_decay_1": (TUNED, {"seed": 1, "weight_decay": 0.15}),
+    "tuned_2": (TUNED, {"seed": 2}),
+    "published_2": (PUBLISHED, {"seed": 2}),
+    "quarter_1": (TUNED, {"seed": 1, "hybrid_ratio": "1/4"}),
+    "tuned_3": (TUNED, {"seed": 3}),
+}
+# Of the challenge's nine numbers, those whose data are in the clone.
+OF_CHALLENGE = {
+    "blimp_supplement": "supplement_filtered",
+    "entity_tracking_filtered": "entity_tracking",
+    "reading": "reading",
+}
 SMALL_FILE = 2**20  # bytes
 NOT_KEPT = re.compile(r"(\.snakemake|results/(compiled|corpus|suite|tokenizer|shards|settings))/")
 
@@ -47,51 +59,57 @@ def git(clone: Path, *arguments: str) -> str:
     return subprocess.run(["git", "-C", clone, *arguments], stdout=subprocess.PIPE, check=True).stdout.decode()
 
 
+def files_of(clone: Path, folder: str) -> list[str]:
+    """Return the files in a folder of a clone, but for those that a mirror lacks: git prints BAD as their size."""
+    lines = git(clone, "ls-tree", "-rl", "HEAD", folder).splitlines()  # mode, kind, hash, size and name
+    return [name for *_, size, name in map(str.split, lines) if size.isdigit()]
+
+
 def texts_of(clone: Path, most_words: int) -> list[str]:
     """Return different documents of the same length, of at most so many words together."""
-    found = git(clone, "ls-tree", "-rl", "HEAD", "datasets").splitlines()  # mode, kind, hash, size and name
-    names = [name for *_, size, name in map(str.split, found) if size.isdigit()]  # BAD: a mirror lacks the file
-    documents: dict[str, None] = {}  # a set that keeps the order
+    names, found = files_of(clone, "datasets"), dict[str, None]()  # a set that keeps the order
     for name in (name for pattern in TEXTS for name in names if re.search(rf"/{pattern}\.train$", name)):
-        words = re.findall(r"\S+\s*", git(clone, "show", f"HEAD:{name}"))[: most_words - len(documents) * DOCUMENT]
-        documents |= dict.fromkeys(
-            "".join(words[first : first + DOCUMENT]).strip() for first in range(0, len(words), DOCUMENT)
-        )
-        if len(documents) * DOCUMENT >= most_words:
+        words = re.findall(r"\S+\s*", git(clone, "show", f"HEAD:{name}"))[: most_words - len(found) * DOCUMENT]
+        found |= dict.fromkeys("".join(document).strip() for document in documents(words))
+        if len(found) * DOCUMENT >= most_words:
             break
-    return list(documents)
+    return list(found)
 
 
 def prepare(folder: Path, texts: Path, blimp: Path, preset: str, most_words: int) -> None:
     """Make what needs no GPU, and write the commands that are left."""
     folder.mkdir(parents=True, exist_ok=True)
-    documents = texts_of(texts, most_words)
-    print(f"{len(documents):,} documents of up to {DOCUMENT} words")
-    held_out = documents[::HELD_OUT]
+    found = texts_of(texts, most_words)
+    print(f"{len(found):,} documents of up to {DOCUMENT} words")
+    held_out = found[::HELD_OUT]
     unread = set().union(*(sequences(text.split()) for text in held_out))
-    train = [text for text in documents if unread.isdisjoint(sequences(text.split()))]
+    train = [text for text in found if unread.isdisjoint(sequences(text.split()))]
     for name, part in (("train", train), ("validation", held_out)):
         lines = "".join(json.dumps({"text": text}) + "\n" for text in part)
         (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
     pairs = {"files": [f"{blimp.resolve()}/data/*.jsonl"], "language": "eng", "good": "sentence_good"}
     pairs |= {"bad": "sentence_bad", "phenomenon": "linguistics_term", "paradigm": "UID", "headline": "paradigms"}
     text = {"files": [f"{folder}/train.jsonl"], "validation_files": [f"{folder}/validation.jsonl"]}
-    models = {
-        f"{recipe}_{seed}": {"languages": ["eng"], "preset": [preset, *presets], "train": {"seed": seed, **train}}
-        for seed in SEEDS
-        for recipe, (presets, train) in RECIPES.items()
-    }
+    for of_suite in OF_CHALLENGE.values():
+        for name in files_of(texts, f"evaluation_data/full_eval/{of_suite}"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(git(texts, "show", f"HEAD:{name}"), encoding="utf-8")
     configuration = {
+        "evaluation_data": str(folder / "evaluation_data"),
         "languages": {"eng": {"corpus": text}},
-        "models": models,
+        "models": {
+            model: {"languages": ["eng"], "preset": [preset, *presets], "train": train}
+            for model, (presets, train) in MODELS.items()
+        },
         "suites": {"pairs": pairs},
+        "tokenizer": {"prefix_space": True},  # the challenge's reading task needs it
         "train": {"epochs": 10, "precision": "bf16"},
-        "evaluation": {"suites": ["pairs"], "max_masked_items": 20, "max_documents": None},
+        "evaluation": {"suites": ["pairs", *OF_CHALLENGE], "max_masked_items": 20, "max_documents": None},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
-    snakemake(folder, "--until", "shards", "suite", "--", *(f"converted/{model}" for model in models))
+    snakemake(folder, "--until", "shards", "suite", "--", *(f"converted/{model}" for model in MODELS))
     commands: dict[str, None] = {}
-    for model in models:
+    for model in MODELS:
         listed = snakemake(folder, "-n", "-p", "--", f"converted/{model}")
         commands |= dict.fromkeys(re.findall(r"^python -m babelmill\..*", listed, re.MULTILINE))
     (folder / "jobs.txt").write_text("\n".join(commands) + "\n", encoding="utf-8")
@@ -153,8 +171,7 @@ def run(folder: Path, out: Path, minutes: float) -> int:
 
 
 def wait(job: subprocess.Popen[bytes], seconds: float) -> None:
-    """Wait for a job. When its time is over, or this process is asked to end, a training saves a checkpoint."""
-    signal.signal(signal.SIGTERM, lambda *_: job.terminate())
+    """Wait for a job at most so long. Then it is asked to end, and a training saves a checkpoint."""
     for ask in (job.terminate, job.kill):
         try:
             job.wait(max(1.0, seconds))

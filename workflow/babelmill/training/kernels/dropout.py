@@ -123,10 +123,8 @@ def keep(keys: torch.Tensor, size: int, p: float) -> torch.Tensor:
     least = round(p * 2**16) - 2**15  # of the 2^16 values, the lowest drop their element, from -2^15 on
     if keys.device.type == "cpu" and not torch.compiler.is_compiling():
         bits = draw(keys[:, None], _kept_counters(half, keys.device)).view(torch.int16)  # the low half first
-        numbers = torch.empty(len(keys), size, device=keys.device)
-        return torch.ge(
-            bits[:, :size], least, out=numbers
-        )  # one pass; a bool tensor in between would take two slow ones
+        kept = torch.empty(len(keys), size, device=keys.device)
+        return torch.ge(bits[:, :size], least, out=kept)  # in one pass; by way of a bool tensor, it takes two slow ones
     # Here a view of another type would split the compiled kernel in two.
     numbers = draw(keys[:, None], _counters(half, keys.device))
     bits = torch.stack([numbers << 16 >> 16, numbers >> 16], -1).flatten(1)
