@@ -18,13 +18,13 @@ def keys(rows: int) -> torch.Tensor:
 
 
 def test_the_numbers_are_those_of_the_other_random_numbers():
-    """Two elements for each, the low half first."""
+    """Two elements for each, the low half first, and so many that some are just kept."""
     numbers = randomness.draw(
-        randomness.draw(randomness.key(42, randomness.DROPOUT, np.arange(9)), 5)[:, None], np.arange(50)
+        randomness.draw(randomness.key(42, randomness.DROPOUT, np.arange(9)), 5)[:, None], np.arange(50_000)
     )
     bits = numbers.astype("<u4").view("<i2").astype(np.int64)
-    kept = dropout.keep(dropout.draw(keys(9), dropout.counter(5, CPU)), 99, 0.25)
-    assert (kept.numpy() == (bits[:, :99] >= 2**14 - 2**15)).all()
+    kept = dropout.keep(dropout.draw(keys(9), dropout.counter(5, CPU)), 99_999, 0.25)
+    assert (bits == 2**14 - 2**15).any() and (kept.numpy() == (bits[:, :99_999] >= 2**14 - 2**15)).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
