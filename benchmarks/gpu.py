@@ -36,6 +36,7 @@ SECTIONS = {  # the most seconds of each section; they run in this order
     "speed base 128 16384 unmixed": 60,
     "speed small 128 16384 unmixed": 60,
     "speed small 128 16384 muon": 60,
+    "speed small 128 16384 adamw": 60,
     "speed small 128 16384 norbert4": 60,
 }
 

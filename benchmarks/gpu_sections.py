@@ -131,10 +131,10 @@ def compare_gradients(case, *ways: str, **values) -> list[str]:
 def speed(case, preset, length, micro, kind="") -> None:
     """Measure steps as in training: time, MFU, memory, kernels by kind.
 
-    Kinds: "unmixed" (without layer mixing), "muon" (with a decay of 0.5), "norbert4", "unrecorded" (without CUDA
-    graphs), "plain" (without our kernels).
+    Kinds: "unmixed" (without layer mixing), "adamw", "muon" (with a decay of 0.5), "norbert4", "unrecorded" (without
+    CUDA graphs), "plain" (without our kernels).
     """
-    assert kind in ("", "unmixed", "muon", "norbert4", "unrecorded", "plain"), f"{kind}: no such kind of step"
+    assert kind in ("", "unmixed", "adamw", "muon", "norbert4", "unrecorded", "plain"), f"{kind}: no such kind of step"
     from babelmill.runtime.cost import peak_of
     from babelmill.runtime.watching import device_name, peak_memory
     from babelmill.training.kernels import install
@@ -143,9 +143,11 @@ def speed(case, preset, length, micro, kind="") -> None:
         preset, length, micro = "tiny", 32, 128
     length = int(length)
     began = time.monotonic()
-    values = {"norbert4": {"architecture": "norbert4"}, "muon": {"optimizer": "muon", "weight_decay": 0.5}}.get(
-        kind, {}
-    )
+    values = {
+        "norbert4": {"architecture": "norbert4"},
+        "adamw": {"optimizer": "adamw"},
+        "muon": {"optimizer": "muon", "weight_decay": 0.5},
+    }.get(kind, {})
     if kind == "plain":
         install.use_kernels = lambda *_: False
     trainer = case.trainer(preset, length, int(micro), mixes=kind != "unmixed", **values)
